@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -71,13 +72,16 @@ pub struct Idempotency {
     pub body_sha256: [u8; 32],
 }
 
+/// The question's encoding under the lane's fingerprint, or why there is none (a coverage reason such
+/// as `embedder_unavailable`). A future, so that a lane searches its text while the model works.
+pub type EncodingFuture = Pin<Box<dyn Future<Output = Result<Arc<QueryEncoding>, String>> + Send>>;
+
 /// A recall as one lane sees it.
-#[derive(Debug, Clone)]
 pub struct StoreRecall {
     /// The question, already cut to its limit.
     pub query: String,
-    /// Its encoding under the lane's fingerprint, or why there is none (a coverage reason).
-    pub encoding: Result<QueryEncoding, String>,
+    /// Its encoding; awaited by the vector arm alone.
+    pub encoding: EncodingFuture,
     /// The fingerprint of `encoding`.
     pub fingerprint: Fingerprint,
     /// What to search.

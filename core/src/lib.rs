@@ -9,6 +9,7 @@ pub mod clock;
 pub mod encoder;
 pub mod error;
 pub mod fingerprint;
+pub mod hooks;
 pub mod ids;
 pub mod lane;
 pub mod lane_client;
