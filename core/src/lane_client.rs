@@ -204,6 +204,13 @@ pub trait LaneClient: Send + Sync + std::fmt::Debug {
     async fn list_events(&self, caller: &Caller, after: Seq, limit: u32) -> Result<EventPage, LaneError>;
     /// Candidates of every arm.
     async fn recall(&self, caller: &Caller, request: StoreRecall) -> Result<StoreAnswer, LaneError>;
+    /// Names of the speakers in the turns this caller may recall: for an embedder that pools by itself
+    /// they are stripped from the question before it is embedded. A client that cannot tell says so,
+    /// and the answer's `ranking` passes it on.
+    async fn known_speakers(&self, caller: &Caller) -> Result<Vec<String>, LaneError> {
+        let _ = caller;
+        Err(LaneError::Unavailable { what: "the list of speakers".into() })
+    }
     /// Forgets, or says what would be.
     async fn forget(
         &self,
