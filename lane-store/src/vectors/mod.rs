@@ -136,9 +136,15 @@ pub trait VectorStore: Send + Sync + std::fmt::Debug {
     async fn count(&self) -> Result<u64, VectorError>;
     /// Makes all that was written durable.
     async fn flush(&self) -> Result<(), VectorError>;
-    /// Begins an empty collection of the next generation and searches it from here on; the old one is
-    /// removed from disk. Used by rebuild and erase: claims are reopened by the caller first.
-    async fn renew(&self) -> Result<Generation, VectorError>;
+    /// Begins an empty shadow of the next generation beside the one that is searched (or goes on with the
+    /// one that is there, also after a restart). From here on upserts, payloads and deletes go to both;
+    /// `existing`, `all_ids` and `count` speak of the shadow; `search` and `vectors` of the searched one.
+    async fn begin_shadow(&self) -> Result<Generation, VectorError>;
+    /// Whether there is a shadow.
+    fn has_shadow(&self) -> bool;
+    /// Flushes the shadow, makes it the one that is searched (atomically, durably) and removes the old one
+    /// from disk.
+    async fn swap_shadow(&self) -> Result<Generation, VectorError>;
 }
 
 #[cfg(feature = "edge")]
