@@ -123,7 +123,13 @@ pub trait VectorStore: Send + Sync + std::fmt::Debug {
     /// Deletes every point of an event.
     async fn delete_event(&self, event_id: EventId) -> Result<(), VectorError>;
     /// Best first; ties by id, so that pages are stable.
-    async fn search(&self, vector: Vec<f32>, filter: VectorFilter, limit: usize, offset: usize) -> Result<Vec<Found>, VectorError>;
+    async fn search(
+        &self,
+        vector: Vec<f32>,
+        filter: VectorFilter,
+        limit: usize,
+        offset: usize,
+    ) -> Result<Vec<Found>, VectorError>;
     /// Stored vectors of events, for exact scores. Events without points have no entry.
     async fn vectors_of(&self, events: Vec<EventId>) -> Result<HashMap<EventId, Vec<Vec<f32>>>, VectorError>;
     /// Stored vectors by point id (cheaper than by event); missing ids have no entry.
@@ -147,7 +153,12 @@ pub trait VectorStore: Send + Sync + std::fmt::Debug {
     async fn swap_shadow(&self) -> Result<Generation, VectorError>;
 }
 
+mod points;
+
 #[cfg(feature = "edge")]
 mod edge;
 #[cfg(feature = "edge")]
 pub use edge::open as open_edge;
+
+#[cfg(any(test, feature = "test-support"))]
+pub mod conformance;
