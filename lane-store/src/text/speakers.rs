@@ -79,22 +79,6 @@ impl KnownSpeakers {
             _ => None,
         }
     }
-
-    /// The question without any known speaker's name, for an embedder that pools on its own. The question
-    /// itself where nothing would be left.
-    pub(crate) fn strip(&self, question: &str) -> String {
-        let words = words_with_offsets(question, Language::None);
-        let mut out = String::with_capacity(question.len());
-        let mut at = 0;
-        let mut ranges: Vec<Range<usize>> = self.places(&words).into_iter().map(|(_, range)| range).collect();
-        ranges.sort_by_key(|range| range.start);
-        for range in ranges {
-            out.push_str(&question[at..words[range.start].start]);
-            at = words[range.end - 1].end;
-        }
-        out.push_str(&question[at..]);
-        if pieces(&words_with_offsets(&out, Language::None)).is_empty() { question.to_owned() } else { out }
-    }
 }
 
 fn pieces(words: &[Word]) -> Vec<String> {
@@ -126,14 +110,6 @@ mod tests {
         }
         assert_eq!(KnownSpeakers::new(["bob", "Bob"]).named_in("ask BOB"), Some("Bob"));
         assert_eq!(KnownSpeakers::default().named_in("ask Bob"), None);
-    }
-
-    #[test]
-    fn stripping_leaves_the_rest_and_never_nothing() {
-        let known = KnownSpeakers::new(["Caroline", "Mary Ann"]);
-        assert_eq!(known.strip("Did Caroline meet Mary Ann in May?"), "Did  meet  in May?");
-        assert_eq!(known.strip("Caroline?"), "Caroline?");
-        assert_eq!(known.strip("no name"), "no name");
         assert!(KnownSpeakers::default().is_empty() && !known.is_empty());
     }
 }

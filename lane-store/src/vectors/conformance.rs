@@ -351,7 +351,7 @@ async fn searches_run_beside_writes<T: Target>(target: &T) {
     for worker in 0..4_u128 {
         let (writing, searching) = (Arc::clone(&store), Arc::clone(&store));
         tasks.push(tokio::spawn(async move {
-            for round in 0..25 {
+            for round in 0..6 {
                 let number = 1000 + worker * 100 + round;
                 writing.upsert(vec![point(number, 0, at_angle(60.0))]).await.unwrap();
                 writing.flush().await.unwrap();
@@ -359,7 +359,7 @@ async fn searches_run_beside_writes<T: Target>(target: &T) {
             }
         }));
         tasks.push(tokio::spawn(async move {
-            for _ in 0..100 {
+            for _ in 0..50 {
                 // The hundred that nobody touches are always first, whatever is written meanwhile.
                 let found = searching.search(at_angle(0.0).to_vec(), VectorFilter::default(), 100, 0).await.unwrap();
                 assert!(found.len() == 100 && found.iter().all(|found| found.score > 0.8), "{}", found.len());

@@ -52,6 +52,11 @@ fn stopped() -> VectorError {
     VectorError::Unavailable("the program is stopping".into())
 }
 
+/// The reason is in the log: it names files, and callers see this.
+fn loaded_again() -> VectorError {
+    VectorError::Unavailable("it failed and was loaded again".into())
+}
+
 /// One lane's vectors in this process.
 #[derive(Debug)]
 pub(super) struct EdgeStore {
@@ -165,12 +170,12 @@ impl Engine {
                     self.mend(seen, &why)?;
                     // A shard that was merely not loaded has not been asked yet.
                     if loaded || attempt > 0 {
-                        return Err(VectorError::Unavailable(why));
+                        return Err(loaded_again());
                     }
                 }
             }
         }
-        Err(VectorError::Unavailable("not loaded".into()))
+        Err(loaded_again())
     }
 
     /// Writes to every shard. `bytes`: about how much.
@@ -196,7 +201,7 @@ impl Engine {
             Some(Failure::Refused(error)) => Err(error),
             Some(Failure::Broken(why)) => {
                 self.mend(seen, &why)?;
-                Err(VectorError::Unavailable(why))
+                Err(loaded_again())
             }
         }
     }
@@ -249,7 +254,7 @@ impl Engine {
                 self.mend(seen, &why)?;
                 // This call says so itself.
                 self.lost.store(false, Ordering::SeqCst);
-                return Err(VectorError::Unavailable(why));
+                return Err(loaded_again());
             }
         }
         self.unflushed.store(false, Ordering::SeqCst);
@@ -424,8 +429,8 @@ fn nearest(
     filter: Option<&edge::Filter>,
     asked: usize,
 ) -> Result<Vec<Found>, OperationError> {
-    // The engine makes room for as many as are asked for.
-    let stored = shard.info().points_count;
+    // The engine makes room for as many as are asked for. Not filtered, the estimate is the number itself.
+    let stored = shard.count(edge::CountRequest { filter: None, exact: false })?;
     if stored == 0 {
         return Ok(Vec::new());
     }

@@ -53,11 +53,6 @@ impl Folder {
         Ok(Self { dir: dir.to_owned(), _lock: lock })
     }
 
-    /// The folder itself.
-    pub(super) fn path(&self) -> &Path {
-        &self.dir
-    }
-
     /// Where a generation's files are.
     pub(super) fn generation(&self, generation: Generation) -> PathBuf {
         self.dir.join(format!("g{generation}"))
@@ -185,10 +180,10 @@ mod tests {
         folder.point_to(Generation(4)).unwrap();
         assert_eq!(folder.current().unwrap(), Some(Generation(4)));
         for garbled in [&b"\xff\xfe"[..], b"", b"four"] {
-            fs::write(folder.path().join("current"), garbled).unwrap();
+            fs::write(folder.dir.join("current"), garbled).unwrap();
             assert_eq!(folder.current().unwrap(), Some(Generation(10)));
         }
-        fs::remove_file(folder.path().join("current")).unwrap();
+        fs::remove_file(folder.dir.join("current")).unwrap();
         assert_eq!(folder.current().unwrap(), Some(Generation(10)));
     }
 

@@ -22,10 +22,11 @@ use super::convert;
 use super::folder::{Folder, make, tighten};
 
 /// One segment of the engine's write-ahead log, bytes. Its default of 32 MiB is made for servers.
-const WAL_SEGMENT_BYTES: usize = 4 * 1024 * 1024;
+/// It is read through at each load, so this is also memory of an idle lane.
+const WAL_SEGMENT_BYTES: usize = 1024 * 1024;
 
 /// Closed segments of that log before the shard is loaded again to be rid of them.
-const WAL_SEGMENTS_KEPT: usize = 8;
+const WAL_SEGMENTS_KEPT: usize = 32;
 
 /// How a call to the engine failed.
 #[derive(Debug)]
@@ -111,17 +112,27 @@ impl Shard {
         super::folder::remove(&self.path).and_then(|()| make(&self.path)).map_err(|error| error.to_string())?;
         let engine = caught(|| {
             let engine = EdgeShard::new(&self.path, config(self.dimension))?;
-            for (field, schema) in [
-                (convert::EVENT_ID, edge::PayloadSchemaType::Uuid),
-                (convert::SESSIONS, edge::PayloadSchemaType::Keyword),
-                (convert::ROLES, edge::PayloadSchemaType::Keyword),
-                (convert::SPEAKERS, edge::PayloadSchemaType::Keyword),
-                (convert::AT_MS, edge::PayloadSchemaType::Integer),
-            ] {
+            let keyword = || edge::PayloadSchemaParams::Keyword(edge::KeywordIndexParams::default());
+            let fields = [
+                (convert::EVENT_ID, edge::PayloadSchemaParams::Uuid(edge::UuidIndexParams::default())),
+                (convert::SESSIONS, keyword()),
+                (convert::ROLES, keyword()),
+                (convert::SPEAKERS, keyword()),
+                // Times are compared, never looked up: half the index.
+                (
+                    convert::AT_MS,
+                    edge::PayloadSchemaParams::Integer(edge::IntegerIndexParams {
+                        lookup: Some(false),
+                        range: Some(true),
+                        ..edge::IntegerIndexParams::default()
+                    }),
+                ),
+            ];
+            for (field, schema) in fields {
                 engine.update(UpdateOperation::FieldIndexOperation(edge::FieldIndexOperations::CreateIndex(
                     edge::CreateIndex {
                         field_name: convert::path(field),
-                        field_schema: Some(edge::PayloadFieldSchema::FieldType(schema)),
+                        field_schema: Some(edge::PayloadFieldSchema::FieldParams(schema)),
                     },
                 )))?;
             }
