@@ -2,13 +2,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::super::conformance::{Target, conformance};
+use super::folder::Folder;
 use super::*;
 
 struct Edge(tempfile::TempDir);
 
 impl Target for Edge {
     async fn open(&self, dimension: usize) -> Arc<dyn VectorStore> {
-        super::open(self.0.path(), dimension).await.unwrap()
+        open(self.0.path(), dimension).await.unwrap()
     }
 }
 
