@@ -17,6 +17,8 @@ pub mod limits;
 pub mod principal;
 pub mod scope;
 pub mod secret;
+#[cfg(feature = "test-support")]
+pub mod testing;
 pub mod time;
 pub mod wire;
 

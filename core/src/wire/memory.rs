@@ -8,7 +8,8 @@ use crate::ids::{EventId, Seq};
 /// One paragraph of a `MEMORY.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Paragraph {
-    /// Stable while the paragraph's text stays in the file.
+    /// Stable while the paragraph's text stays in the file. One written by hand since the last save has an
+    /// id that is good for this version of the file only, a nil `event_id` and seq 0.
     pub id: String,
     /// Whose file.
     pub owner: String,
@@ -42,7 +43,7 @@ pub struct MemoryDocument {
 pub struct MemoryPage {
     /// `listing` for an empty query, else `search` (literal, without regard to case).
     pub mode: String,
-    /// The files this caller may read.
+    /// The files this caller may read; of a search those with a paragraph that matches.
     pub documents: Vec<MemoryDocument>,
     /// Paragraphs that match, or all.
     pub paragraphs: Vec<Paragraph>,
@@ -78,6 +79,9 @@ pub struct MemorySaveResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub kept_hand_edit: Option<EventId>,
+    /// True where a replay meets a save that was forgotten since: `text` is empty, `etag` is of the file now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forgotten: bool,
 }
 
 /// One version in a file's history. Text is null where it was forgotten.
@@ -97,7 +101,7 @@ pub struct MemoryVersion {
     pub principal: Option<String>,
     /// RFC 3339.
     pub at: String,
-    /// The whole file then.
+    /// The whole file then; of a `conflict` the base64 of its bytes.
     pub text: Option<String>,
 }
 
@@ -106,4 +110,7 @@ pub struct MemoryVersion {
 pub struct MemoryHistory {
     /// Newest first.
     pub versions: Vec<MemoryVersion>,
+    /// True where older versions were left out, since the texts of those listed are many megabytes already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub older_left_out: bool,
 }

@@ -1,0 +1,55 @@
+# The menu. `cargo xtask` holds the logic; each target does all its own set-up.
+SHELL := /bin/bash
+CARGO ?= cargo
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+KILLS ?= 200
+SEED ?= 0
+
+.PHONY: help demo run test check model crash bench bench-check codegen setup
+
+help: ## This list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: ## What the build needs from the system (a C++ compiler, make, Python's pip)
+	@missing=""; for tool in c++ cc python3; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -n "$$missing" ]; then \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -y -q build-essential python3 python3-pip; \
+	  else echo "please install:$$missing" >&2; exit 1; fi; fi
+
+build: setup
+	$(CARGO) build -p lanekeeper-cli --bin lanekeeper
+
+model: build ## Fetch the embedding model into its cache (once; checked by SHA-256)
+	$(TARGET_DIR)/debug/lanekeeper model fetch
+
+demo: model ## The main job, on the embedded default: save, recall, forget, verify, judged by a second program
+	$(CARGO) build -p lanekeeper-demo-check
+	LANEKEEPER=$(TARGET_DIR)/debug/lanekeeper bash examples/demo.sh
+	$(TARGET_DIR)/debug/demo_check target/demo/steps
+
+run: model ## Leave it serving, with a curl line to try
+	LANEKEEPER=$(TARGET_DIR)/debug/lanekeeper bash examples/demo.sh serve
+
+test: setup ## All tests
+	$(CARGO) run -q -p lanekeeper-embedder --example fetch_model
+	@mkdir -p target
+	set -o pipefail; LANEKEEPER_REQUIRE_MODEL=1 $(CARGO) test --workspace 2>&1 | tee target/test-output.txt
+
+check: ## Formatting, lints, house rules, generated files
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) xtask tidy
+	$(CARGO) xtask codegen --check
+
+codegen: ## Write the generated files
+	$(CARGO) xtask codegen
+
+crash: setup ## kill -9 under load: make crash KILLS=200 SEED=…
+	LANEKEEPER_KILLS=$(KILLS) LANEKEEPER_SEED=$(SEED) $(CARGO) test --workspace --test it -- crash:: --nocapture --test-threads=1
+
+bench: setup ## Benchmarks: target/bench.json and docs/benchmarks.md
+	$(CARGO) run -q -p lanekeeper-embedder --example fetch_model
+	$(CARGO) run -p lanekeeper-tests --bin bench
+
+bench-check: ## Fails under 0.8 of the recorded ratios
+	$(CARGO) run -p lanekeeper-tests --bin bench -- --check

@@ -1,0 +1,8 @@
+//! Tests of a whole store, in one binary: linking the engine once is enough.
+
+mod forget;
+mod guarded;
+mod log;
+mod memory;
+#[path = "../stage/mod.rs"]
+mod stage;

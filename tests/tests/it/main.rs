@@ -1,0 +1,12 @@
+//! Tests over several parts, in one binary: linking the engine once is enough.
+
+mod apollo;
+mod cases_forget;
+mod cases_isolation;
+mod cases_search;
+mod cases_writes;
+mod control;
+mod crash;
+mod model;
+mod no_leak;
+mod scope_matrix;
