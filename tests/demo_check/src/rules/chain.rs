@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn another_row_or_none_fails() {
-        let changes: [(&str, fn(&mut Value)); 11] = [
+        let changes: [crate::rules::BadAnswer; 11] = [
             // What DEMO_BREAK=chain does: the byte is not changed.
             ("differ in 0 bytes", |step| {
                 step["copy"] = step["original"].clone();

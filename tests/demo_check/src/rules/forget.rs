@@ -153,7 +153,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_word_that_is_left_anywhere_fails() {
-        let changes: [(&str, fn(&mut Value)); 15] = [
+        let changes: [crate::rules::BadAnswer; 15] = [
             // What DEMO_BREAK=forget does: no forget is sent.
             ("nothing was forgotten", |step| {
                 step["forget"] = Value::Null;

@@ -60,7 +60,7 @@ pub(crate) mod tests {
         let good = json!({"hits": [hit("l", listing.events[1], 2.0), hit("other", listing.events[2], 1.5), hit("l", listing.events[2], 1.0)]});
         judge(&good, "l", &listing).unwrap();
         assert_eq!(place(&good, "l", "e3").unwrap(), Some(3));
-        let changes: [(&str, fn(&mut Value)); 4] = [
+        let changes: [crate::rules::BadAnswer; 4] = [
             ("the text of hit", |hit| hit["text"] = "A".into()),
             ("e9 is not listed", |hit| hit["id"] = "e9".into()),
             ("the principal of hit", |hit| hit["principal"] = "someone".into()),

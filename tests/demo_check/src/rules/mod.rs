@@ -26,3 +26,7 @@ pub(crate) const ALL: [(&str, Rule); 7] = [
     (forget::STEP, forget::judge),
     (chain::STEP, chain::judge),
 ];
+
+/// What a rule must say, and the change to a good answer that must make it say so.
+#[cfg(test)]
+type BadAnswer = (&'static str, fn(&mut serde_json::Value));

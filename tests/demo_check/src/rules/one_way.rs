@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn not_reading_or_reading_back_fails() {
-        let changes: [(&str, fn(&mut Value)); 9] = [
+        let changes: [crate::rules::BadAnswer; 9] = [
             ("not among Bob's hits", |step| drop(step["bob"]["hits"].as_array_mut().unwrap().remove(0))),
             ("it is own, expected read", |step| step["bob"]["coverage"]["lanes"][1]["relation"] = "own".into()),
             ("the text of hit", |step| step["bob"]["hits"][0]["lane"] = recall::LANE.into()),

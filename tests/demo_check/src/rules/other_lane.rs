@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn a_leak_or_an_unsearched_lane_fails() {
-        let changes: [(&str, fn(&mut Value)); 6] = [
+        let changes: [crate::rules::BadAnswer; 6] = [
             // What DEMO_BREAK=scope does: Bob answers in Ada's place.
             ("Ada's token shows", |step| {
                 *step = json!({"question": "What is the deadline?", "lanes": {"lanes": [{"lane": "team/bob"}]},

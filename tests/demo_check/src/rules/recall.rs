@@ -84,7 +84,7 @@ pub(crate) mod tests {
 
     #[test]
     fn another_decision_or_a_false_statement_fails() {
-        let changes: [(&str, fn(&mut Value)); 8] = [
+        let changes: [crate::rules::BadAnswer; 8] = [
             ("not among the hits", |step| step["answer"]["hits"] = json!([])),
             ("the text of hit", |step| {
                 step["answer"]["hits"][0]["text"] = "the deadline is Thursday, October 15".into()

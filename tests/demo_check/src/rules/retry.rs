@@ -81,7 +81,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_second_event_fails() {
-        let changes: [(&str, fn(&mut Value)); 6] = [
+        let changes: [crate::rules::BadAnswer; 6] = [
             // What DEMO_BREAK=idem does: the same turn under another key.
             ("another id", |step| {
                 step["retry"] = json!({"events": [{"id": "e164", "seq": 164, "hash": "h164", "projection": "duplicate"}],

@@ -131,7 +131,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_lost_doubled_or_pending_fails() {
-        let changes: [(&str, fn(&mut Value)); 9] = [
+        let changes: [crate::rules::BadAnswer; 9] = [
             ("162 lines gave 161 events", |step| step["bob_lines"] = 162.into()),
             ("161 lines gave 160 events", |step| drop(step["bob_saves"][0]["events"].as_array_mut().unwrap().pop())),
             ("in another order", |step| step["bob_saves"][0]["events"].as_array_mut().unwrap().swap(0, 1)),
