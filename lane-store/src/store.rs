@@ -290,7 +290,7 @@ impl LaneStore {
         for task in tasks {
             let _ = task.await;
         }
-        if let Err(error) = self.vectors.flush().await {
+        if let Err(error) = self.vectors.close().await {
             tracing::warn!(%error, "the vector engine was not flushed; open claims are made again");
         }
         if let Err(error) = self.publish_head(true).await {

@@ -107,6 +107,11 @@ impl OwnerFolder {
         self.0.join(NAME)
     }
 
+    fn unusable(&self) -> StoreError {
+        let why = format!("{} is over the limit or no ordinary file in an ordinary folder", self.file().display());
+        StoreError::Malformed { what: "curated file", why }
+    }
+
     fn conflict(&self, event: EventId) -> PathBuf {
         self.0.join(format!("{}{event}{}", CONFLICT.0, CONFLICT.1))
     }
@@ -133,12 +138,7 @@ impl OwnerFolder {
                 Disk::Missing => {}
                 Disk::Text { text, .. } => return Ok(Replaced::Changed(text.into_bytes())),
                 Disk::NotText { bytes, .. } => return Ok(Replaced::Changed(bytes)),
-                Disk::TooLarge | Disk::NotAFile => {
-                    return Err(StoreError::Malformed {
-                        what: "curated file",
-                        why: format!("{} is over the limit or no ordinary file", self.file().display()),
-                    });
-                }
+                Disk::TooLarge | Disk::NotAFile => return Err(self.unusable()),
             },
         }
         self.persist(part, &self.file())?;
@@ -216,11 +216,17 @@ impl OwnerFolder {
     /// New bytes on disk, durable, under a name of no meaning.
     fn part(&self, bytes: &[u8]) -> Result<tempfile::NamedTempFile, StoreError> {
         let folder = &self.0;
-        if !folder.is_dir() {
-            private_folder(folder)?;
-            for above in folder.ancestors().skip(1).take(2) {
-                sync_folder(above)?;
+        match std::fs::symlink_metadata(folder) {
+            Ok(metadata) if metadata.is_dir() => {}
+            // A link could lead out of the lane.
+            Ok(_) => return Err(self.unusable()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                private_folder(folder)?;
+                for above in folder.ancestors().skip(1).take(2) {
+                    sync_folder(above)?;
+                }
             }
+            Err(error) => return Err(StoreError::io("look at", folder, error)),
         }
         // The builder's files are 0600.
         let mut part = tempfile::Builder::new()

@@ -57,7 +57,11 @@ pub(crate) async fn run(store: std::sync::Weak<LaneStore>, mut stop: tokio::sync
         let Some(strong) = store.upgrade() else { return };
         let wake = strong.projector_wake.clone();
         let notified = wake.notified();
-        let outcome = strong.project_once().await;
+        // An embedder that hangs must not hold up the close: what is cut off is as after a crash.
+        let outcome = tokio::select! {
+            outcome = strong.project_once() => outcome,
+            _ = stop.wait_for(|stopping| *stopping) => return,
+        };
         drop(strong);
         let wait = match outcome {
             Ok(true) => {

@@ -14,8 +14,9 @@ mod shard;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lanekeeper_core::{EventId, Generation};
@@ -32,13 +33,16 @@ use super::{Found, Payload, Point, VectorError, VectorFilter, VectorStore};
 pub(super) async fn open_store(dir: &Path, dimension: usize) -> Result<EdgeStore, VectorError> {
     let dir = dir.to_owned();
     let engine = tokio::task::spawn_blocking(move || Engine::open(&dir, dimension)).await.map_err(|_| stopped())??;
-    Ok(EdgeStore { engine: Arc::new(engine) })
+    Ok(EdgeStore { dimension, engine: Mutex::new(Some(Arc::new(engine))) })
 }
 
 /// See [`open_store`].
 pub async fn open(dir: &Path, dimension: usize) -> Result<Arc<dyn VectorStore>, VectorError> {
     Ok(Arc::new(open_store(dir, dimension).await?))
 }
+
+/// How long a close waits for calls under way.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 fn stopped() -> VectorError {
     VectorError::Unavailable("the program is stopping".into())
@@ -47,15 +51,21 @@ fn stopped() -> VectorError {
 /// One lane's vectors in this process.
 #[derive(Debug)]
 pub(super) struct EdgeStore {
-    engine: Arc<Engine>,
+    dimension: usize,
+    /// `None` once closed.
+    engine: Mutex<Option<Arc<Engine>>>,
 }
 
 impl EdgeStore {
+    fn engine(&self) -> Option<Arc<Engine>> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn blocking<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Engine) -> Result<T, VectorError> + Send + 'static,
     ) -> Result<T, VectorError> {
-        let engine = Arc::clone(&self.engine);
+        let engine = self.engine().ok_or_else(stopped)?;
         tokio::task::spawn_blocking(move || run(&engine)).await.map_err(|error| {
             if error.is_panic() { VectorError::Unavailable("a call to the engine panicked".into()) } else { stopped() }
         })?
@@ -65,11 +75,11 @@ impl EdgeStore {
 #[async_trait]
 impl VectorStore for EdgeStore {
     fn dimension(&self) -> usize {
-        self.engine.dimension
+        self.dimension
     }
 
     fn generation(&self) -> Generation {
-        Generation(self.engine.generation.load(Ordering::SeqCst))
+        Generation(self.engine().map_or(0, |engine| engine.generation.load(Ordering::SeqCst)))
     }
 
     async fn upsert(&self, points: Vec<Point>) -> Result<(), VectorError> {
@@ -132,12 +142,28 @@ impl VectorStore for EdgeStore {
         self.blocking(Engine::flush).await
     }
 
+    async fn close(&self) -> Result<(), VectorError> {
+        let taken = self.engine.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(engine) = taken else { return Ok(()) };
+        let flushed = {
+            let engine = Arc::clone(&engine);
+            tokio::task::spawn_blocking(move || engine.flush()).await.map_err(|_| stopped())?
+        };
+        // Calls under way still hold the engine; its files are free once the last one lets go.
+        let deadline = Instant::now() + CLOSE_WAIT;
+        while Arc::strong_count(&engine) > 1 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::task::spawn_blocking(move || drop(engine)).await.map_err(|_| stopped())?;
+        flushed
+    }
+
     async fn begin_shadow(&self) -> Result<Generation, VectorError> {
         self.blocking(Engine::begin_shadow).await
     }
 
     fn has_shadow(&self) -> bool {
-        self.engine.has_shadow.load(Ordering::SeqCst)
+        self.engine().is_some_and(|engine| engine.has_shadow.load(Ordering::SeqCst))
     }
 
     async fn swap_shadow(&self) -> Result<Generation, VectorError> {

@@ -142,6 +142,10 @@ pub trait VectorStore: Send + Sync + std::fmt::Debug {
     async fn count(&self) -> Result<u64, VectorError>;
     /// Makes all that was written durable.
     async fn flush(&self) -> Result<(), VectorError>;
+    /// Makes all durable and lets go of the engine's files; every later call answers `Unavailable`.
+    async fn close(&self) -> Result<(), VectorError> {
+        self.flush().await
+    }
     /// Begins an empty shadow of the next generation beside the one that is searched (or goes on with the
     /// one that is there, also after a restart). From here on upserts, payloads and deletes go to both;
     /// `existing`, `all_ids` and `count` speak of the shadow; `search` and `vectors` of the searched one.
