@@ -18,6 +18,9 @@ pub mod rank;
 mod recall;
 mod routes;
 
+#[cfg(test)]
+mod tests;
+
 pub use app::{App, Limits, Parts};
 pub use auth::{AuthError, Issuer, MAX_LIFETIME_S, MintError, MintRequest, Verifier, Verifiers, VerifiersError, mint};
 pub use directory::{LaneDirectory, LaneHandle};

@@ -85,7 +85,7 @@ impl Default for Metrics {
 }
 
 /// A reason as a label: stable codes pass, anything else has one name.
-fn reason_label(reason: &str) -> String {
+pub(crate) fn reason_label(reason: &str) -> String {
     let is_code = (1..=48).contains(&reason.len())
         && reason.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     if is_code { reason.to_owned() } else { "other".to_owned() }

@@ -62,7 +62,9 @@ impl utoipa::IntoResponses for Problems {
             ("403", "`gate_required`, `human_required` or `single_private_owner_required`"),
             ("404", "`not_found`: there is no such thing for this token"),
             ("409", "`head_mismatch`, `idempotency_conflict`, `lane_suspended`, `log_damaged` and other states that a retry does not change"),
+            ("408", "`body_not_read`: it ended early or did not come in time"),
             ("413", "`too_large`, with the limit"),
+            ("415", "`unsupported_media_type`"),
             ("429", "`overloaded`: retry after the seconds in Retry-After"),
             ("500", "`internal`: the cause is in the log under the request id"),
             ("503", "`overloaded`, `unavailable`, `commit_unknown` or `fence_unconfirmed`: retry after the seconds in Retry-After"),
@@ -80,5 +82,22 @@ mod tests {
     #[test]
     fn the_document_is_what_it_was() {
         insta::assert_json_snapshot!("openapi", super::document());
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = serde_json::to_value(super::document()).unwrap();
+        let mut open = vec![&document];
+        let mut seen = 0;
+        while let Some(value) = open.pop() {
+            if let Some(reference) = value.get("$ref").and_then(|reference| reference.as_str()) {
+                let pointer = reference.strip_prefix('#').unwrap();
+                assert!(document.pointer(pointer).is_some(), "{reference}");
+                seen += 1;
+            }
+            open.extend(value.as_object().into_iter().flat_map(|object| object.values()));
+            open.extend(value.as_array().into_iter().flatten());
+        }
+        assert!(seen > 100);
     }
 }

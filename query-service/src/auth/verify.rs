@@ -208,7 +208,8 @@ mod tests {
 
     #[test]
     fn each_wrong_value_is_refused() {
-        let cases: [(&str, fn(&mut Value, &mut Value)); 18] = [
+        type Change = fn(&mut Value, &mut Value);
+        let cases: [(&str, Change); 18] = [
             ("typ", |h, _| h["typ"] = json!("JWT")),
             ("alg none", |h, _| h["alg"] = json!("none")),
             ("alg HS256", |h, _| h["alg"] = json!("HS256")),

@@ -12,10 +12,11 @@ pub(super) fn explain(path: &Path, error: &serde_json::Error) -> LaneError {
     let message = error.to_string();
     let quoted = || message.split('`').nth(1).map(shown).unwrap_or_default();
     if message.starts_with("unknown field") {
-        return LaneError::invalid(
-            child(&field, &quoted()),
-            format!("is not a field here{}", expected(&message, "; there is ")),
-        );
+        // Here the path ends in the field already; for a missing or repeated one it ends before it.
+        let name = quoted();
+        let known = field == name || field.ends_with(&format!(".{name}"));
+        let field = if known { field } else { child(&field, &name) };
+        return LaneError::invalid(field, format!("is not a field here{}", expected(&message, "; there is ")));
     }
     if message.starts_with("missing field") {
         return LaneError::invalid(child(&field, &quoted()), "is required");
@@ -159,7 +160,7 @@ mod tests {
         let id = refused::<ForgetRequest>(r#"{"events":["nope"]}"#);
         assert_eq!(id, "events[0]: must be a UUID in its hyphenated form");
         assert_eq!(
-            super::super::body::parse_for_test::<RecallRequest>(b"{\"query\":\"\xff\"}").unwrap_err().to_string(),
+            parse_for_test::<RecallRequest>(b"{\"query\":\"\xff\"}").unwrap_err().to_string(),
             "query: must be UTF-8"
         );
     }

@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn each_thing_that_is_missing_makes_it_incomplete() {
-        let changes: [(&str, fn(&mut StoreAnswer)); 9] = [
+        type Change = fn(&mut StoreAnswer);
+        let changes: [(&str, Change); 9] = [
             ("pending", |a| a.counts.pending_projection = 3),
             ("unattributed", |a| a.counts.unattributed_excluded = 2),
             ("unreadable", |a| a.counts.searchable = 7),

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use lanekeeper_core::LaneError;
 use lanekeeper_core::clock::Clock;
+use lanekeeper_core::lane::Ranking;
+use lanekeeper_core::lane_client::StoreAnswer;
 use lanekeeper_core::limits;
 use lanekeeper_core::wire::recall::{Coverage, Format, LaneCoverage, RecallRequest, RecallResponse, Relation, Surface};
 use tokio::time::Instant;
@@ -73,12 +75,14 @@ pub(crate) async fn recall(
         deadline_ms: now_ms.saturating_add(i64::try_from(setting.budgets.recall.as_millis()).unwrap_or(i64::MAX)),
     };
     let all: Vec<&Reached> = lanes.iter().collect();
-    let Searched { answers, embedders } = search::search(&all, &question).await;
+    let Searched { mut answers, embedders } = search::search(&all, &question).await;
 
     let found = answers
-        .iter()
+        .iter_mut()
         .enumerate()
-        .filter_map(|(index, answer)| Some(found(index, &lanes[index], request.ranking, answer.as_ref().ok()?.clone())))
+        .filter_map(|(index, answer)| {
+            Some(found(index, &lanes[index], request.ranking, without_hits(answer.as_mut().ok()?)))
+        })
         .collect();
     let outcome = rank::rank(found, &question.text, &setting.steps, now_ms);
     let lists = outcome.lists;
@@ -131,12 +135,14 @@ pub(crate) async fn recall(
     Ok(RecallResponse { hits, coverage, ranking, recall_id: uuid::Uuid::now_v7().to_string(), prompt })
 }
 
-fn found(
-    index: usize,
-    lane: &Reached,
-    ranking: Option<lanekeeper_core::lane::Ranking>,
-    answer: lanekeeper_core::lane_client::StoreAnswer,
-) -> Found {
+/// The hits move into the ranking; what is left of the answer states the coverage.
+fn without_hits(answer: &mut StoreAnswer) -> StoreAnswer {
+    let candidates = std::mem::take(&mut answer.candidates);
+    let memory = std::mem::take(&mut answer.memory);
+    StoreAnswer { candidates, memory, ..answer.clone() }
+}
+
+fn found(index: usize, lane: &Reached, ranking: Option<Ranking>, answer: StoreAnswer) -> Found {
     let view = lane.view();
     Found {
         lane: index,

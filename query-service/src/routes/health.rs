@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::metrics::reason_label;
 
 /// The process answers.
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,7 +41,6 @@ pub(super) struct Readiness {
     tag = "service",
     responses((status = 200, description = "Alive", body = Health))
 )]
-#[expect(clippy::unused_async, reason = "a handler is async")]
 pub(super) async fn healthz() -> Answer<Health> {
     Answer(Health { status: "ok" })
 }
@@ -61,7 +61,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, Answer<R
     let statuses = app.gate().nameless_statuses().await;
     let mut reasons = BTreeMap::new();
     for reason in statuses.iter().flat_map(|status| &status.reasons) {
-        *reasons.entry(reason.clone()).or_insert(0) += 1;
+        *reasons.entry(reason_label(reason)).or_insert(0) += 1;
     }
     let lanes_ready = statuses.iter().filter(|status| status.ready).count();
     let ready = statuses.is_empty() || lanes_ready > 0;

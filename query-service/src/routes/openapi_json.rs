@@ -15,7 +15,6 @@ static DOCUMENT: LazyLock<Option<String>> = LazyLock::new(|| crate::openapi::doc
     tag = "service",
     responses((status = 200, description = "The OpenAPI document", body = Object, content_type = "application/json"))
 )]
-#[expect(clippy::unused_async, reason = "a handler is async")]
 pub(super) async fn openapi() -> Response {
     match DOCUMENT.as_deref() {
         Some(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),

@@ -18,7 +18,7 @@ use crate::problem::EdgeError;
         ("namespace" = String, Path, description = "The lane's namespace"),
         ("name" = String, Path, description = "The lane's name")
     ),
-    responses((status = 200, description = "The archive", body = Vec<u8>, content_type = "application/octet-stream"), Problems)
+    responses((status = 200, description = "The archive", body = String, content_type = "application/octet-stream"), Problems)
 )]
 pub(in crate::routes) async fn backup(lane: InLane<Backup>, parameters: Parameters) -> Result<Response, EdgeError> {
     parameters.none()?;

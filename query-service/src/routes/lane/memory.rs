@@ -8,7 +8,7 @@ use lanekeeper_core::LaneError;
 use lanekeeper_core::hooks::guard;
 use lanekeeper_core::lane_client::{Caller, require};
 use lanekeeper_core::limits::MEMORY_BYTES;
-use lanekeeper_core::scope::{Action, SHARED_OWNER};
+use lanekeeper_core::scope::{Action, Decision, SHARED_OWNER};
 use lanekeeper_core::wire::memory::{MemoryPage, MemorySaveRequest, MemorySaveResponse};
 
 use crate::auth::{InLane, MemoryRead, MemoryWrite};
@@ -72,9 +72,10 @@ pub(in crate::routes) async fn save_memory(
     }
     require_owner(lane.caller(), value.shared)?;
     let saved = lane.client().save_memory(lane.caller(), value, if_match, key.with_body(sha256)).await?;
-    let etag = HeaderValue::try_from(format!("\"{}\"", saved.document.etag));
+    let etag = &saved.document.etag;
+    let etag = (!etag.is_empty()).then(|| HeaderValue::try_from(format!("\"{etag}\"")).ok()).flatten();
     let mut response = Answer(saved).into_response();
-    if let Ok(etag) = etag {
+    if let Some(etag) = etag {
         response.headers_mut().insert(ETAG, etag);
     }
     Ok(response)
@@ -88,19 +89,13 @@ fn require_owner(caller: &Caller, shared: bool) -> Result<(), LaneError> {
     if shared {
         return require(caller.on_memory(SHARED_OWNER, Action::MemoryWrite), Action::MemoryWrite);
     }
+    if caller.scope.single_private_owner(&caller.lane, caller.lane_uid, Action::MemoryWrite).is_some() {
+        return Ok(());
+    }
+    // A scope that wants an approval says so; one that names no such path, or several, is told that.
     let own = caller.principal.owner_segment();
-    match caller.scope.single_private_owner(&caller.lane, caller.lane_uid, Action::MemoryWrite) {
-        Some(_) => Ok(()),
-        None => {
-            // A scope that asks for an approval says so; one that names no such path, or several, is told that.
-            match caller.on_memory(&own, Action::MemoryWrite) {
-                lanekeeper_core::scope::Decision::Deny | lanekeeper_core::scope::Decision::Auto => {
-                    Err(LaneError::SinglePrivateOwnerRequired)
-                }
-                decision @ (lanekeeper_core::scope::Decision::Gate | lanekeeper_core::scope::Decision::Human) => {
-                    require(decision, Action::MemoryWrite)
-                }
-            }
-        }
+    match caller.on_memory(&own, Action::MemoryWrite) {
+        Decision::Deny | Decision::Auto => Err(LaneError::SinglePrivateOwnerRequired),
+        decision @ (Decision::Gate | Decision::Human) => require(decision, Action::MemoryWrite),
     }
 }

@@ -22,10 +22,7 @@ use lanekeeper_core::lane_client::ByteStream;
 fn download(stream: ByteStream, content_type: &'static str, disposition: &'static str) -> Response {
     let stream = stream.map(|part| {
         part.inspect_err(|error| {
-            let cause = match error {
-                LaneError::Internal { cause } => cause.as_str(),
-                other => other.code(),
-            };
+            let cause = if let LaneError::Internal { cause } = error { cause.as_str() } else { error.code() };
             tracing::error!(cause, "a streamed answer broke off");
         })
     });
