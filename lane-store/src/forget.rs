@@ -171,6 +171,9 @@ async fn forget_in(
             rewrite_neighbour(tx, indexing, seq, &session).await?;
             done.neighbours += 1;
         }
+        if done.neighbours > 0 {
+            crate::projection::mark::raise(tx).await?;
+        }
     }
     tx.truncate_wal_after();
     let receipt = receipt(tx, &event, by, reason, targets.events.len() as u64, done.neighbours, Erasure::Pending);

@@ -16,6 +16,9 @@ impl LaneStore {
     /// Compares the collection with the ledger. Gives how many claims were reopened and strays deleted.
     pub(crate) async fn heal_vectors(&self) -> Result<(u64, u64), LaneError> {
         let engine = |error: crate::vectors::VectorError| LaneError::Unavailable { what: format!("the vector engine ({error})") };
+        if self.has_older_vectors().await? {
+            return self.remake_vectors().await;
+        }
         let mut conn = self.reader().await?;
         let rows = sqlx::query(
             "SELECT c.content, e.id, c.points FROM claims c JOIN events e ON e.seq = c.owner_seq
@@ -83,5 +86,29 @@ impl LaneStore {
             self.touched();
         }
         Ok((reopened, deleted))
+    }
+
+    /// Every vector made again into a shadow: the folder is an older copy, and ids alone do not show which of
+    /// its vectors were made with text that has been forgotten since.
+    async fn remake_vectors(&self) -> Result<(u64, u64), LaneError> {
+        tracing::warn!("the vector folder is an older copy; every vector is made again");
+        self.vectors
+            .begin_shadow()
+            .await
+            .map_err(|error| LaneError::Unavailable { what: format!("the vector engine ({error})") })?;
+        let reopened = self
+            .writer()?
+            .write(|tx| {
+                Box::pin(async move {
+                    sqlx::query("UPDATE claims SET state = 'RUNNING', token = randomblob(16), attempts = 0")
+                        .execute(tx.conn())
+                        .await
+                        .map(|done| done.rows_affected())
+                        .map_err(statement)
+                })
+            })
+            .await?;
+        self.touched();
+        Ok((reopened, 0))
     }
 }

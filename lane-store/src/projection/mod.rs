@@ -5,5 +5,6 @@
 //! a save.
 
 pub(crate) mod heal;
+pub(crate) mod mark;
 pub(crate) mod passages;
 pub(crate) mod projector;

@@ -363,7 +363,7 @@ impl LaneStore {
             let generation = self.vectors.swap_shadow().await.map_err(Trouble::Engine)?;
             tracing::info!(generation = generation.0, "the rebuilt vectors are searched from here on");
         }
-        Ok(())
+        self.settle_mark().await.map_err(Trouble::Lane)
     }
 }
 
