@@ -10,11 +10,12 @@
 use std::sync::LazyLock;
 
 use kube_cel::CompiledSchema;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::schema::Kind;
 use crate::structural::{Node, SchemaError};
-use crate::{API_VERSION, Lane, object_meta};
+use crate::{API_VERSION, Embedder, Lane, object_meta};
 
 /// A rule that an object breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,10 +59,16 @@ pub fn validate_update(old: &Value, new: &Value) -> Result<(), Vec<Violation>> {
 
 /// [`validate_update`] on Lanes.
 pub fn validate_lane_update(old: &Lane, new: &Lane) -> Result<(), Vec<Violation>> {
-    let json = |lane: &Lane| {
-        serde_json::to_value(lane).map_err(|error| vec![Violation::new("", format!("cannot be written: {error}"))])
-    };
     validate_update(&json(old)?, &json(new)?)
+}
+
+/// [`validate_update`] on Embedders.
+pub fn validate_embedder_update(old: &Embedder, new: &Embedder) -> Result<(), Vec<Violation>> {
+    validate_update(&json(old)?, &json(new)?)
+}
+
+fn json(object: &impl Serialize) -> Result<Value, Vec<Violation>> {
+    serde_json::to_value(object).map_err(|error| vec![Violation::new("", format!("cannot be written: {error}"))])
 }
 
 /// The object as the API server would store it: every default of its schema filled in.

@@ -1,6 +1,7 @@
 //! Manifests as people write them.
 
 use lanekeeper_crds::manifest::{DocumentError, DocumentFault, MANIFEST_BYTES, ManifestError, ObjectName};
+use lanekeeper_crds::validate::{validate_embedder_update, validate_lane_update};
 use lanekeeper_crds::{Lane, Manifest, parse_lane_manifest};
 
 const LANE: &str = "apiVersion: lanekeeper.dev/v1alpha1
@@ -165,4 +166,26 @@ fn what_a_server_sets_is_ignored() {
 fn several_broken_rules_are_all_named() {
     let yaml = LANE.replace("{kind: personal, owner: bob}", "{kind: group, owner: Bob, suspend: maybe}");
     insta::assert_snapshot!(refusal(&yaml));
+}
+
+#[test]
+fn an_edited_manifest_is_held_against_the_one_before() {
+    let before = lane(LANE);
+    let grown = lane(&LANE.replace("owner: bob", "owner: bob, storage: {size: 3Gi}"));
+    assert_eq!(validate_lane_update(&before, &grown), Ok(()));
+    let shrunk = validate_lane_update(&grown, &before).unwrap_err();
+    assert_eq!(shrunk[0].to_string(), "spec.storage.size: storage may grow but not shrink");
+    let embedder = |spec: &str| {
+        let yaml =
+            format!("apiVersion: lanekeeper.dev/v1alpha1\nkind: Embedder\nmetadata: {{name: e}}\nspec: {spec}\n");
+        match read(&yaml).remove(0) {
+            Ok(Manifest::Embedder(embedder)) => *embedder,
+            other => panic!("no embedder: {other:?}"),
+        }
+    };
+    let (plain, prefixed) =
+        (embedder("{model: all-MiniLM-L6-v2}"), embedder("{model: all-MiniLM-L6-v2, queryPrefix: q}"));
+    assert_eq!(validate_embedder_update(&plain, &plain), Ok(()));
+    let refused = validate_embedder_update(&plain, &prefixed).unwrap_err();
+    assert_eq!(refused[0].to_string(), "spec.queryPrefix: queryPrefix is immutable");
 }
