@@ -119,7 +119,7 @@ fn check_source(source: &Source, findings: &mut Vec<Finding>) {
 
 /// Whether the file is compiled for tests or benches only.
 fn is_test(path: &str) -> bool {
-    path.starts_with("tests/") || path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
+    path.ends_with("_tests.rs") || path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }
 
 /// A module up to its inline tests.
@@ -215,6 +215,8 @@ mod tests {
         one_finding("core/src/a.rs", &reaches, "shared folder");
         assert_eq!(findings("core/tests/a.rs", &reaches), Vec::<String>::new());
         assert_eq!(findings("lane-store/benches/a.rs", &reaches), Vec::<String>::new());
+        assert_eq!(findings("embedder/src/model_tests.rs", &reaches), Vec::<String>::new());
+        one_finding("embedder/src/contests.rs", &reaches, "shared folder");
     }
 
     #[test]
