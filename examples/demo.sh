@@ -60,6 +60,8 @@ trap 'exit 143' TERM
 if [[ $mode == serve ]]; then trap 'exit 0' INT; else trap 'exit 130' INT; fi
 
 start_server() {
+    # There before the server is: it is read while it starts.
+    : >"$demo/server.out"
     "$lanekeeper" local --lanes examples/lanes --data "$data" --listen "$listen" >"$demo/server.out" 2>"$demo/server.log" &
     server=$!
     local deadline=$((SECONDS + patience))
@@ -178,6 +180,7 @@ recalled() {
     as bob recall "$question" --lane team/bob --explain --json >"$answers/recall"
     as bob recall "$question" --lane team/bob --role assistant --role user --explain --json >"$answers/recall-spoken"
     as bob recall "$question" --lane team/bob --top-k 2 | indented
+    note 'The tools of this lane get no vectors, and the answer says so. Both decisions are found, each with its day.'
     step 02-recall question <(printf '"%s"' "$question") answer "$answers/recall" spoken "$answers/recall-spoken"
 }
 

@@ -52,9 +52,7 @@ fn judge_lane(lane: &Value, relation: &str, turns: u64) -> Result<bool> {
         let searched = flag(arm, "/searched")?;
         let reason = arm.get("reason").and_then(Value::as_str);
         ensure!(searched || reason.is_some(), "{name} was not searched and does not say why");
-        // Curated memory has no vectors by design: that it is searched by text alone is all there is.
-        let wholly = searched && (reason.is_none() || (name == "memory_text" && reason == Some("text only")));
-        whole &= wholly && roles_left_out(arm)?.is_empty();
+        whole &= searched && reason.is_none() && roles_left_out(arm)?.is_empty();
     }
     Ok(whole)
 }
@@ -100,9 +98,6 @@ pub(crate) mod tests {
     #[test]
     fn complete_and_incomplete_are_both_believed_where_they_are_true() {
         assert!(changed(|_| ()).unwrap());
-        assert!(
-            changed(|coverage| coverage["lanes"][0]["arms"]["memory_text"]["reason"] = "text only".into()).unwrap()
-        );
         let gaps: [fn(&mut Value); 6] = [
             |lane| lane["arms"]["vector"]["roles_left_out"] = json!(["tool"]),
             |lane| lane["arms"]["vector"]["reason"] = "rebuilding".into(),
