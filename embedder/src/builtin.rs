@@ -23,7 +23,7 @@ use crate::baseline::{Measured, Sentences};
 use crate::convert::HIDDEN;
 use crate::model::{Model, ModelError, Threads};
 use crate::pooling;
-use crate::scheduler::{Answers, Engine, Limits, Scheduler, Step};
+use crate::scheduler::{Engine, Limits, Scheduler, Step};
 use crate::tokens::{PassageTokens, TokenizerError, Tokens, Vocabulary};
 use crate::weights::{Installed, WeightsError};
 
@@ -55,14 +55,18 @@ pub enum OpenError {
 /// How many threads compute.
 #[derive(Debug, Clone, Copy)]
 pub struct BuiltinOptions {
-    /// Threads that run batches. One more runs questions alone.
+    /// Batches computed at a time, each on one thread.
     pub threads: usize,
+    /// Threads that compute one question, beside those.
+    pub query_threads: usize,
 }
 
 impl Default for BuiltinOptions {
-    /// One thread a core: two batches on one thread each are faster than one batch on two.
+    /// One batch a core: two batches on a thread each are faster than one batch on two. A question
+    /// is answered soonest by two threads; more have too little to do.
     fn default() -> Self {
-        Self { threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { threads: cores, query_threads: cores.min(2) }
     }
 }
 
@@ -99,17 +103,19 @@ enum Done {
 struct MiniLm {
     vocabulary: Vocabulary,
     model: Model,
-    /// One a seat: a batch stays on its thread.
+    /// One entry a seat of the scheduler; the last is that for questions.
     seats: Vec<Threads>,
 }
 
 impl MiniLm {
-    fn load(installed: &Installed, seats: usize) -> Result<Self, OpenError> {
+    fn load(installed: &Installed, options: BuiltinOptions) -> Result<Self, OpenError> {
         let tokenizer = installed.tokenizer();
         let json = std::fs::read(&tokenizer).map_err(|source| WeightsError::Read { file: tokenizer, source })?;
         let vocabulary = Vocabulary::from_json(&json)?;
         let model = Model::load(&installed.model())?;
-        Ok(Self { vocabulary, model, seats: (0..seats).map(|_| Threads::new(1)).collect() })
+        let mut seats: Vec<Threads> = (0..options.threads.max(1)).map(|_| Threads::new(1)).collect();
+        seats.push(Threads::new(options.query_threads.max(1)));
+        Ok(Self { vocabulary, model, seats })
     }
 }
 
@@ -183,7 +189,7 @@ impl BuiltinEncoder {
         let started = Instant::now();
         let installed = Installed::check(dir)?;
         let general_threads = options.threads.max(1);
-        let engine = MiniLm::load(&installed, general_threads + 1)?;
+        let engine = MiniLm::load(&installed, options)?;
         let limits = Limits {
             general_threads,
             queries_per_lane: QUERIES_PER_LANE,
@@ -241,7 +247,7 @@ impl BuiltinEncoder {
         Ok(())
     }
 
-    async fn passages_in_pieces(&self, work: Work, jobs: Vec<Job>) -> Result<Vec<PassageVector>, EncodeError> {
+    async fn passages_in_pieces(&self, lane: LaneUid, jobs: Vec<Job>) -> Result<Vec<PassageVector>, EncodeError> {
         let mut vectors = Vec::with_capacity(jobs.len());
         let mut jobs = jobs.into_iter();
         loop {
@@ -249,17 +255,7 @@ impl BuiltinEncoder {
             if piece.is_empty() {
                 return Ok(vectors);
             }
-            let answers = match work.kind {
-                // Somebody waits, so it goes with the questions, where the queue is short.
-                WorkKind::Query => {
-                    let mut answers = Answers::new();
-                    for job in piece {
-                        answers.extend(self.scheduler.query(work.lane, job)?);
-                    }
-                    answers
-                }
-                WorkKind::Projection => self.scheduler.passages(work.lane, piece)?,
-            };
+            let answers = self.scheduler.passages(lane, piece)?;
             for answer in answers {
                 match received(answer.await)? {
                     Done::Passage(vector) => vectors.push(vector),
@@ -317,7 +313,8 @@ impl Encoder for BuiltinEncoder {
     }
 
     async fn encode_passages(&self, work: Work, passages: Vec<Passage>) -> Result<Vec<PassageVector>, EncodeError> {
-        self.passages_in_pieces(work, passages.into_iter().map(Job::Passage).collect()).await
+        // Whatever the kind of work: passages have one queue.
+        self.passages_in_pieces(work.lane, passages.into_iter().map(Job::Passage).collect()).await
     }
 }
 

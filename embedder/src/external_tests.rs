@@ -151,7 +151,8 @@ async fn the_token_is_read_from_its_file_each_time_and_printed_nowhere() {
 
 #[tokio::test]
 async fn each_status_has_its_own_meaning_and_no_error_quotes_the_server() {
-    let cases: [(u16, fn(&EncodeError) -> bool); 8] = [
+    type IsRight = fn(&EncodeError) -> bool;
+    let cases: [(u16, IsRight); 8] = [
         (429, |error| *error == EncodeError::Overloaded),
         (503, |error| matches!(error, EncodeError::Unavailable { .. })),
         (500, |error| matches!(error, EncodeError::Unavailable { .. })),
@@ -200,7 +201,8 @@ async fn what_was_not_declared_is_a_mismatch() {
 
 #[tokio::test]
 async fn answers_that_are_not_vectors_are_refused() {
-    let broken: [(&str, fn(&Value) -> Value); 5] = [
+    type Answer = fn(&Value) -> Value;
+    let broken: [(&str, Answer); 5] = [
         ("an index twice", |body| {
             json!({"data": [
             {"index": 0, "embedding": numbers(&inputs(body)[0])}, {"index": 0, "embedding": numbers("x")}]})

@@ -180,9 +180,8 @@ async fn read_bounded(mut response: reqwest::Response, limit: usize) -> Result<V
 /// The `Authorization` header from the token file.
 async fn bearer(file: &Path) -> Result<HeaderValue, Failure> {
     let unusable = |why: &str| Failure::Unavailable(format!("the token file {} {why}", file.display()));
-    let text = tokio::fs::read_to_string(file).await.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => unusable("is not there"),
-        _ => unusable("cannot be read"),
+    let text = tokio::fs::read_to_string(file).await.map_err(|error| {
+        unusable(if error.kind() == io::ErrorKind::NotFound { "is not there" } else { "cannot be read" })
     })?;
     let token = Secret::new(text);
     let trimmed = token.expose().trim();

@@ -1,8 +1,8 @@
 //! Who computes what, and when: the threads in front of the model.
 //!
-//! Callers put work into a [`FairQueue`] each for questions and passages. *General* threads take
-//! questions first, else passages; one more thread takes questions alone, so that a question never
-//! waits for a batch of passages to end. Passages are taken in fair order, a window of them at a
+//! Callers put work into a [`FairQueue`] each for questions and passages. One thread takes questions
+//! alone, so that a question never waits for a batch of passages to end. The others, the *general*
+//! ones, take passages, and questions first while that thread is busy. Passages are taken in fair order, a window of them at a
 //! time; a window is tokenised, sorted by length and cut into batches, and the next is opened when
 //! it runs out. So a passage waits for no more than its lane's turns before it and one window.
 //!
@@ -87,6 +87,8 @@ type Prepared<E> = Waiting<<E as Engine>::Ready, <E as Engine>::Done>;
 
 struct State<E: Engine> {
     open: bool,
+    /// The thread for questions has some in hand.
+    asking: bool,
     queries: FairQueue<Queued<E>>,
     passages: FairQueue<Queued<E>>,
     /// What is left of the window: passages ready to run.
@@ -128,6 +130,7 @@ impl<E: Engine> Scheduler<E> {
     pub(crate) fn start(engine: E, limits: Limits) -> std::io::Result<Self> {
         let state = State {
             open: true,
+            asking: false,
             queries: FairQueue::new(limits.queries_per_lane),
             passages: FairQueue::new(limits.passages_per_lane),
             batches: VecDeque::new(),
@@ -168,7 +171,7 @@ impl<E: Engine> Scheduler<E> {
         let mut state = self.shared.state();
         queue(&mut state).push(lane, queued, Waiting::is_awaited).map_err(|Full| EncodeError::Overloaded)?;
         drop(state);
-        // All of them: the one woken first may be the thread that takes questions alone.
+        // All of them: the one woken first may be one that does not take this kind of work.
         self.shared.changed.notify_all();
         Ok(answers)
     }
@@ -238,12 +241,21 @@ impl<E: Engine> Shared<E> {
     fn next(&self, seat: usize) -> Turn<E> {
         let general = seat < self.limits.general_threads;
         let mut state = self.state();
+        if !general {
+            state.asking = false;
+        }
         loop {
             if !state.open {
                 return Turn::Stop;
             }
-            if !state.queries.is_empty() {
-                return Turn::Queries(take_awaited(&mut state.queries, self.limits.batch_texts));
+            if !state.queries.is_empty() && (!general || state.asking) {
+                state.asking = true;
+                let queries = take_awaited(&mut state.queries, self.limits.batch_texts);
+                if !state.queries.is_empty() {
+                    // There is more than this thread takes: the general ones may help now.
+                    self.changed.notify_all();
+                }
+                return Turn::Queries(queries);
             }
             if general {
                 // The next window is opened while the others still have a batch each to run.

@@ -212,3 +212,15 @@ fn batches_are_of_similar_length() {
     assert_eq!(batches(&[50, 50, 50, 240], 8, 100), [vec![50, 50], vec![50], vec![240]]);
     assert_eq!(batches(&[], 8, 100), Vec::<Vec<usize>>::new());
 }
+
+#[test]
+fn many_questions_are_taken_by_all_threads() {
+    let (scheduler, seen, open) = start(Limits { general_threads: 1, batch_texts: 1, ..LIMITS });
+    let answers: Vec<_> = texts("q", 3).into_iter().map(|text| scheduler.query(lane(1), text).unwrap()).collect();
+    // Both threads are inside the model with one each.
+    assert_eq!(seen.recv_timeout(SOON).unwrap().len(), 1);
+    assert_eq!(seen.recv_timeout(SOON).unwrap().len(), 1);
+    assert!(matches!(seen.try_recv(), Err(mpsc::TryRecvError::Empty)));
+    drop(open);
+    assert!(answers.into_iter().flat_map(wait).all(|answer| answer == Some(Ok(4))));
+}

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::baseline::{Sentences, measure};
+use crate::baseline_sentences::STOP_WORDS;
 use crate::pooling;
 
 /// Length of its vectors.
@@ -286,13 +287,15 @@ fn states(text: &str, words: &[(usize, usize)]) -> Vec<TokenState> {
         .collect()
 }
 
-/// 384 numbers between −1 and 1 from the word in lower case.
+/// 384 numbers between −1 and 1 from the word in lower case; short ones for function words, which
+/// would else make all texts of a language alike.
 fn word_vector(word: &str) -> Vec<f32> {
     let word = word.to_lowercase();
+    let length = if STOP_WORDS.contains(&word.as_str()) { 0.2 } else { 1.0 };
     (0_u8..)
         .flat_map(|block| Sha256::new().chain_update([block]).chain_update(word.as_bytes()).finalize())
         .take(HASH_DIMENSION)
-        .map(|byte| (f32::from(byte) - 127.5) / 127.5)
+        .map(|byte| length * (f32::from(byte) - 127.5) / 127.5)
         .collect()
 }
 
