@@ -1,1 +1,61 @@
+//! The program `lanekeeper`: the embedded default (`local`), tokens, client commands, offline tools.
+//!
+//! What must always hold: files are private from their first byte (umask 077 before anything else); a token
+//! is read from a file, the environment or stdin, never from the command line; the product of a command goes
+//! to stdout, everything else to stderr; nothing a memory holds is logged.
+//! What it does not do: anything a part below does. It wires them ([`local`]) and speaks to a server over
+//! HTTP ([`client`]).
 
+mod arguments;
+mod client;
+mod command;
+mod failure;
+mod local;
+mod logging;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use lanekeeper_core::hooks::guard;
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::Failure;
+
+/// Runs the program on the process's own arguments.
+pub fn main() -> ExitCode {
+    // Before anything can make a file. SIGPIPE is already ignored: Rust's start-up does that.
+    if guard("private_files") {
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    }
+    // One provider for the whole process; a second call finds it installed, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // Help and version come this way too; clap knows where each belongs.
+        Err(error) => {
+            let code = error.exit_code();
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(code).unwrap_or(Failure::USAGE));
+        }
+    };
+    logging::start(match arguments.command {
+        Command::Local(_) => "info",
+        _ => "warn",
+    });
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("cannot start the runtime: {error}")))?;
+    let outcome = runtime.block_on(command::run(command));
+    // Work that blocks and has no end of its own (a model, a stalled disk) does not hold the process.
+    runtime.shutdown_background();
+    outcome
+}

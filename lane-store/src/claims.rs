@@ -19,6 +19,9 @@ pub(crate) const TASK_VERSION: i64 = 1;
 /// The version of header and context, carried in payloads.
 pub(crate) const PROMPT_VERSION: i64 = 1;
 
+/// How often an input that the embedder refuses is tried before it waits for upkeep.
+const MOST_ATTEMPTS: i64 = 3;
+
 /// A fresh claim token.
 pub(crate) fn token() -> Result<[u8; 16], LaneError> {
     let mut token = [0_u8; 16];
@@ -95,9 +98,11 @@ pub(crate) struct OpenClaim {
 pub(crate) async fn open(conn: &mut SqliteConnection, fingerprint: Fingerprint, limit: u32) -> Result<Vec<OpenClaim>, LaneError> {
     let rows = sqlx::query(
         "SELECT content, owner_seq, token, points, state = 'RUNNING' FROM claims
-         WHERE (state = 'RUNNING' OR payload_stale = 1) AND fingerprint = ? ORDER BY attempts, owner_seq LIMIT ?",
+         WHERE (state = 'RUNNING' OR payload_stale = 1) AND fingerprint = ? AND attempts < ?
+         ORDER BY attempts, owner_seq LIMIT ?",
     )
     .bind(fingerprint.to_string())
+    .bind(MOST_ATTEMPTS)
     .bind(limit)
     .fetch_all(conn)
     .await
@@ -200,4 +205,19 @@ pub(crate) async fn reopen_owned_by(tx: &mut WriteTx, seq: Seq) -> Result<bool, 
         .await
         .map(|done| done.rows_affected() > 0)
         .map_err(statement)
+}
+
+/// Counts a refusal of the embedder.
+pub(crate) async fn refused(tx: &mut WriteTx, content: [u8; 32]) -> Result<(), LaneError> {
+    sqlx::query("UPDATE claims SET attempts = attempts + 1 WHERE content = ?")
+        .bind(content.as_slice())
+        .execute(tx.conn())
+        .await
+        .map(drop)
+        .map_err(statement)
+}
+
+/// Lets refused inputs be tried again.
+pub(crate) async fn retry_refused(tx: &mut WriteTx) -> Result<(), LaneError> {
+    sqlx::query("UPDATE claims SET attempts = 0 WHERE attempts > 0").execute(tx.conn()).await.map(drop).map_err(statement)
 }

@@ -109,6 +109,10 @@ impl LaneStore {
             if let Err(error) = writer.write(|tx| Box::pin(crate::idempotency::expire(tx))).await {
                 tracing::warn!(%error, "old Idempotency-Keys were not dropped");
             }
+            if let Err(error) = writer.write(|tx| Box::pin(crate::claims::retry_refused(tx))).await {
+                tracing::warn!(%error, "refused inputs were not let in again");
+            }
+            self.touched();
         }
     }
 }

@@ -169,7 +169,7 @@ impl World {
             limits,
             steps,
         });
-        let router = lanekeeper_query_service::router(app.clone());
+        let router = lanekeeper_query_service::router(&app);
         let mut world =
             Self { root, router, app, registry, lanes: HashMap::new(), encoder, clock, directory, issuer, _temp: temp };
         for lane in lanes {
@@ -181,7 +181,7 @@ impl World {
 
     /// The same lanes behind another router: other steps, for measuring.
     pub fn router_with(&self, steps: Steps) -> Router {
-        lanekeeper_query_service::router(App::new(Parts {
+        lanekeeper_query_service::router(&App::new(Parts {
             directory: self.directory.clone(),
             verifiers: Verifiers::new([self.issuer.verifier()]).unwrap(),
             clock: self.clock.clone(),

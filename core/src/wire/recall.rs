@@ -148,13 +148,13 @@ impl RecallRequest {
         if self.query.trim().is_empty() {
             return Err(LaneError::invalid("query", "must not be empty or blank"));
         }
-        if let Some(lanes) = &self.lanes {
-            if lanes.is_empty() || lanes.len() > limits::LANES_PER_RECALL {
-                return Err(LaneError::invalid(
-                    "lanes",
-                    format!("must name 1 to {} lanes, or be left out", limits::LANES_PER_RECALL),
-                ));
-            }
+        if let Some(lanes) = &self.lanes
+            && (lanes.is_empty() || lanes.len() > limits::LANES_PER_RECALL)
+        {
+            return Err(LaneError::invalid(
+                "lanes",
+                format!("must name 1 to {} lanes, or be left out", limits::LANES_PER_RECALL),
+            ));
         }
         if self.surfaces.as_ref().is_some_and(Vec::is_empty) {
             return Err(LaneError::invalid("surfaces", "must name a surface, or be left out"));

@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::TryStreamExt;
+use lanekeeper_core::hooks::guard;
 use lanekeeper_core::lane::Language;
 use lanekeeper_core::lane_client::{Caller, Idempotency};
 use lanekeeper_core::wire::forget::{Erasure, ForgetMemory, ForgetResponse, Receipt};
@@ -266,6 +267,9 @@ async fn affected(conn: &mut SqliteConnection, owner: &str, gone: &Gone) -> Resu
     .bind(owner)
     .fetch(conn);
     let mut affected = Vec::new();
+    if !guard("memory_history") {
+        return Ok(affected);
+    }
     while let Some(row) = versions.try_next().await.map_err(statement)? {
         let bytes: Vec<u8> = row.try_get(3).map_err(statement)?;
         let body = parse_body(&bytes)?;

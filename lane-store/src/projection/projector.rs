@@ -25,7 +25,7 @@ use crate::text::windows::split;
 use crate::vectors::{Payload, Point, VectorError};
 
 /// Claims of one round.
-const BATCH: u32 = 64;
+const BATCH: u32 = 128;
 /// Longest pause after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -154,7 +154,7 @@ impl LaneStore {
         drop(conn);
         self.refresh_payloads(refreshed).await?;
         if !turns.is_empty() {
-            self.project(turns, payloads).await?;
+            self.project_or_part(turns, payloads).await?;
         }
         Ok(progressed || drained)
     }
@@ -265,6 +265,25 @@ impl LaneStore {
             })
         })
         .await
+    }
+
+    /// Projects a batch; where the embedder refuses an input, each turn alone, so that one bad text does not
+    /// hold up the others. A refused one is tried a few times and then counted as pending until upkeep.
+    async fn project_or_part(&self, turns: Vec<(OpenClaim, OwnedTurn)>, payloads: Vec<Payload>) -> Result<(), Trouble> {
+        match self.project(turns.clone(), payloads.clone()).await {
+            Err(Trouble::Embedder(EncodeError::Refused { .. })) => {}
+            other => return other,
+        }
+        for (turn, payload) in turns.into_iter().zip(payloads) {
+            let content = turn.0.content;
+            match self.project(vec![turn], vec![payload]).await {
+                Err(Trouble::Embedder(EncodeError::Refused { .. })) => {
+                    self.write_in(move |tx| Box::pin(claims::refused(tx, content))).await?;
+                }
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     async fn project(&self, turns: Vec<(OpenClaim, OwnedTurn)>, payloads: Vec<Payload>) -> Result<(), Trouble> {

@@ -101,8 +101,7 @@ impl LaneStore {
         found.truncate(ARM_POOL);
         let candidates =
             (1_u32..).zip(found).map(|(rank, (score, paragraph))| MemoryCandidate { paragraph, score, rank }).collect();
-        // Curated memory has no vectors: searched, and said to be by text alone.
-        let coverage = ArmCoverage { searched: true, reason: Some("text only".into()), roles_left_out: Vec::new() };
-        Ok((candidates, coverage))
+        // That curated memory is searched by text alone is no gap of this arm: the edge says it once.
+        Ok((candidates, ArmCoverage::searched()))
     }
 }

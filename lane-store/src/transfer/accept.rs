@@ -1,11 +1,12 @@
 //! Accepting a head: a person says that a log which was rolled back or forked is the lane's from here on.
 //!
 //! # Flow
-//! 1. Under the folder's lock the whole log is walked and must end at exactly the head that the person
-//! names. 2. The acceptance is written into the file. 3. The record's epoch is raised by one, so that whoever
-//! still writes under the old one is refused. 4. The record's head becomes the accepted one. The next open
-//! appends a `restored` event under the new epoch before anything else, and the acceptance leaves the file
-//! with it; vectors of events that are gone are deleted by healing.
+//! 1. Under the folder's lock the whole log is walked and must end at exactly the head that the person names.
+//! 2. The acceptance is written into the file.
+//! 3. The record's epoch is raised by one, so that whoever still writes under the old one is refused.
+//! 4. The record's head becomes the accepted one. The next open appends a `restored` event under the new epoch
+//!    before anything else, and the acceptance leaves the file with it; vectors of events that are gone are
+//!    deleted by healing.
 //!
 //! # Guarantees
 //! - A kill between any two steps leaves a lane that still only reads, and the same call again goes on: the
@@ -143,6 +144,7 @@ async fn accept_in(
         .change_status(collection, Box::new(move |status| status.head = Some(PublishedHead { log_id, seq, hash })))
         .await
         .map_err(StoreError::Registry)?;
-    let given_up = published.map(|PublishedHead { log_id: _, seq, hash }| Head { seq, hash }).filter(|given_up| *given_up != head);
+    let given_up =
+        published.map(|PublishedHead { log_id: _, seq, hash }| Head { seq, hash }).filter(|given_up| *given_up != head);
     Ok(AcceptReport { head, given_up, epoch: record.spec.epoch })
 }

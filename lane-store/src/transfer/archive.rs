@@ -165,7 +165,12 @@ impl<R: Read> ArchiveReader<R> {
     }
 
     /// Copies an entry's bytes and checks them. What was written to `out` counts only after `Ok`.
-    pub(super) fn copy(&mut self, entry: Entry, out: &mut impl Write, path: &std::path::Path) -> Result<(), StoreError> {
+    pub(super) fn copy(
+        &mut self,
+        entry: Entry,
+        out: &mut impl Write,
+        path: &std::path::Path,
+    ) -> Result<(), StoreError> {
         let Entry { name, length, mut hasher } = entry;
         let what = format!("entry {name:?}");
         let mut left = length;

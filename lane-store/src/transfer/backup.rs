@@ -1,9 +1,10 @@
 //! Backup: one stream that holds the lane's database and its curated files as they were at one moment.
 //!
 //! # Flow
-//! 1. Under the lock of curated memory SQLite copies the database by `VACUUM INTO`, a read transaction that
-//! no writer waits for, and the curated files are copied beside it. 2. The copies lose their names at once:
-//! only open files hold them. 3. They are streamed as an archive (see `archive`).
+//! 1. Under the lock of curated memory SQLite copies the database by `VACUUM INTO`, a read transaction that no
+//!    writer waits for, and the curated files are copied beside it.
+//! 2. The copies lose their names at once: only open files hold them.
+//! 3. They are streamed as an archive (see `archive`).
 //!
 //! # Guarantees
 //! - The copy has no free pages, so nothing that was forgotten before is in it.
@@ -153,7 +154,8 @@ async fn copy_database(from: &Path, to: &Path) -> Result<(), StoreError> {
         what: "lane folder",
         why: "its path must be UTF-8 for a backup".into(),
     })?;
-    let mut conn = schema::writer_options(from).connect().await.map_err(StoreError::sqlite("open the log for a backup"))?;
+    let mut conn =
+        schema::writer_options(from).connect().await.map_err(StoreError::sqlite("open the log for a backup"))?;
     let copied = sqlx::query("VACUUM INTO ?").bind(target).execute(&mut conn).await;
     let _ = conn.close().await;
     copied.map(drop).map_err(StoreError::sqlite("copy the database"))

@@ -19,10 +19,11 @@ pub fn verify_export(mut file: impl BufRead) -> Result<VerifyReport, StoreError>
         let mut line = Vec::new();
         // One byte more than a line and its end may have, so that one over the limit is seen as such.
         let most = LINE_BYTES as u64 + 2;
-        file.by_ref()
-            .take(most)
-            .read_until(b'\n', &mut line)
-            .map_err(|source| StoreError::Io { action: "read", path: "the export".into(), source })?;
+        file.by_ref().take(most).read_until(b'\n', &mut line).map_err(|source| StoreError::Io {
+            action: "read",
+            path: "the export".into(),
+            source,
+        })?;
         hasher.update(&line);
         if line.is_empty() {
             return Ok(None);
@@ -67,7 +68,16 @@ pub fn verify_export(mut file: impl BufRead) -> Result<VerifyReport, StoreError>
 }
 
 fn told(header: &Header, turns: u64, number: u64, outcome: Result<EndLine, Refusal>) -> VerifyReport {
-    let Header { lanekeeper_export: _, log_id, lane, kind: _, exported_at: _, head, unattributed: _, curated_memory: _ } = header;
+    let Header {
+        lanekeeper_export: _,
+        log_id,
+        lane,
+        kind: _,
+        exported_at: _,
+        head,
+        unattributed: _,
+        curated_memory: _,
+    } = header;
     let (reason, signed) = match &outcome {
         Ok(end) => (None, end.signature_holds() == Some(true)),
         Err(Refusal { field, rule }) => (Some(format!("line {number}: {field} {rule}")), false),
@@ -78,10 +88,13 @@ fn told(header: &Header, turns: u64, number: u64, outcome: Result<EndLine, Refus
                 Some(key) => format!("signed by {key}"),
                 None => "not signed".to_owned(),
             };
-            let left_out = if *damaged > 0 { format!(", {damaged} damaged rows of the log left out") } else { String::new() };
+            let left_out =
+                if *damaged > 0 { format!(", {damaged} damaged rows of the log left out") } else { String::new() };
             format!("an export of lane {lane}: {turns} turns as they were written{left_out}, {by}")
         }
-        (Err(_), reason) => format!("an export of lane {lane} that does not hold: {}", reason.as_deref().unwrap_or_default()),
+        (Err(_), reason) => {
+            format!("an export of lane {lane} that does not hold: {}", reason.as_deref().unwrap_or_default())
+        }
     };
     VerifyReport {
         ok: outcome.is_ok(),
@@ -102,7 +115,9 @@ pub async fn verify_backup(archive: impl Read + Send + 'static) -> Result<Verify
     let malformed = |error: String| StoreError::Malformed { what: "backup", why: error };
     let temp = tempfile::tempdir().map_err(|error| malformed(error.to_string()))?;
     let folder = temp.path().to_owned();
-    let staged = tokio::task::spawn_blocking(move || unpack(archive, &folder)).await.map_err(|error| malformed(error.to_string()))??;
+    let staged = tokio::task::spawn_blocking(move || unpack(archive, &folder))
+        .await
+        .map_err(|error| malformed(error.to_string()))??;
     let log_id = staged.manifest.log_id;
     let mut report = check(&staged, log_id).await?;
     let lane = &staged.manifest.lane;

@@ -2,9 +2,10 @@
 //!
 //! # Flow
 //! 1. The header: a file without one, or of a personal lane into a corpus lane, is refused as a whole.
-//! 2. Lines are checked one by one; a bad one is refused with its number, field and rule, and the rest go
-//! on. 3. Every 100 turns or 1 MiB a batch is one transaction: turns, their origins, and an `imported` event
-//! that names who brought them and from where. 4. The end line is compared with what was read.
+//! 2. Lines are checked one by one; a bad one is refused with its number, field and rule, and the rest go on.
+//! 3. Every 100 turns or 1 MiB a batch is one transaction: turns, their origins, and an `imported` event that
+//!    names who brought them and from where.
+//! 4. The end line is compared with what was read.
 //!
 //! # Guarantees
 //! - `lines = imported + already_present + refused`. A caller that goes away leaves whole batches.
@@ -138,7 +139,10 @@ impl LaneStore {
         if personal_into_corpus && !force_personal && guard("personal_into_corpus") {
             return Err(LaneError::Conflict {
                 code: "personal_into_corpus",
-                detail: format!("{} is a personal lane, and what is imported here others may read; a person must force it", header.lane),
+                detail: format!(
+                    "{} is a personal lane, and what is imported here others may read; a person must force it",
+                    header.lane
+                ),
             });
         }
         let source = Arc::new(Source {
@@ -150,7 +154,12 @@ impl LaneStore {
         self.import_rows(lines, &header, &source).await
     }
 
-    async fn import_rows(&self, mut lines: Lines, header: &Header, source: &Arc<Source>) -> Result<ImportReport, LaneError> {
+    async fn import_rows(
+        &self,
+        mut lines: Lines,
+        header: &Header,
+        source: &Arc<Source>,
+    ) -> Result<ImportReport, LaneError> {
         let mut report = ImportReport::default();
         let mut batch = Batch::default();
         let mut number = 1;
@@ -199,7 +208,12 @@ impl LaneStore {
         Ok(report)
     }
 
-    async fn import_batch(&self, batch: Batch, source: &Arc<Source>, report: &mut ImportReport) -> Result<(), LaneError> {
+    async fn import_batch(
+        &self,
+        batch: Batch,
+        source: &Arc<Source>,
+        report: &mut ImportReport,
+    ) -> Result<(), LaneError> {
         let rows = Arc::new(batch.rows);
         let deadline = tokio::time::Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(20);
@@ -237,7 +251,12 @@ fn refuse(report: &mut ImportReport, line: u64, refusal: Refusal) {
 }
 
 /// One batch in one transaction: how many were written, and how many were here already.
-async fn import_in(tx: &mut WriteTx, indexing: &Indexing, rows: &[Row], source: &Source) -> Result<(u64, u64), LaneError> {
+async fn import_in(
+    tx: &mut WriteTx,
+    indexing: &Indexing,
+    rows: &[Row],
+    source: &Source,
+) -> Result<(u64, u64), LaneError> {
     let mut written = Vec::new();
     let mut known = 0;
     for row in rows {
@@ -246,7 +265,8 @@ async fn import_in(tx: &mut WriteTx, indexing: &Indexing, rows: &[Row], source: 
             continue;
         }
         let Row { origin_log, origin_id, principal, session, turn, at_ms } = row;
-        let (_, seq, _, _, _) = append_one(tx, indexing, principal.as_deref(), session, turn, Some(*at_ms), "turn").await?;
+        let (_, seq, _, _, _) =
+            append_one(tx, indexing, principal.as_deref(), session, turn, Some(*at_ms), "turn").await?;
         origins::remember(tx, *origin_log, origin_id, seq).await?;
         let log_id = (*origin_log != source.log_id).then_some(*origin_log);
         written.push(ImportedRow { seq: seq.0, id: origin_id.clone(), log_id });

@@ -144,11 +144,16 @@ impl EndLine {
         if self.turns != turns {
             return Err(Refusal::new(
                 "turns",
-                format!("must be the number of turn lines before it, which is {turns}: lines are missing or were added"),
+                format!(
+                    "must be the number of turn lines before it, which is {turns}: lines are missing or were added"
+                ),
             ));
         }
         if self.sha256.is_some_and(|declared| declared != sha256) {
-            return Err(Refusal::new("sha256", "must be the SHA-256 of all bytes before this line: the file was changed"));
+            return Err(Refusal::new(
+                "sha256",
+                "must be the SHA-256 of all bytes before this line: the file was changed",
+            ));
         }
         Ok(())
     }
@@ -191,7 +196,10 @@ pub(super) fn header(line: &[u8]) -> Result<Header, LaneError> {
         LaneError::invalid(field, format!("{rule} (the first line is the header of an export)"))
     })?;
     if header.lanekeeper_export != VERSION {
-        return Err(LaneError::invalid("lanekeeper_export", format!("must be {VERSION}: the file is of another version")));
+        return Err(LaneError::invalid(
+            "lanekeeper_export",
+            format!("must be {VERSION}: the file is of another version"),
+        ));
     }
     Ok(header)
 }
@@ -299,9 +307,9 @@ pub(super) fn row(line: &[u8], header: &Header, now_ms: i64) -> Result<Row, Refu
     let at_ms = instant(turn.at.as_deref(), at_ms, now_ms)?;
     let principal = match optional_text("principal", principal)? {
         Some(text) => {
-            let principal: Principal = text.parse().map_err(|_| {
-                Refusal::new("principal", "must be written user:NAME or sa:NAMESPACE/NAME")
-            })?;
+            let principal: Principal = text
+                .parse()
+                .map_err(|_| Refusal::new("principal", "must be written user:NAME or sa:NAMESPACE/NAME"))?;
             Some(principal.to_string())
         }
         None if header.unattributed => None,
@@ -310,9 +318,8 @@ pub(super) fn row(line: &[u8], header: &Header, now_ms: i64) -> Result<Row, Refu
     let (origin_log, origin_id) = match origin {
         None => (header.log_id, own_id),
         Some(origin) => {
-            let Origin { log_id, id: origin_id } = serde_json::from_value(origin).map_err(|_| {
-                Refusal::new("origin", "must be an object of log_id (64 hex digits) and id")
-            })?;
+            let Origin { log_id, id: origin_id } = serde_json::from_value(origin)
+                .map_err(|_| Refusal::new("origin", "must be an object of log_id (64 hex digits) and id"))?;
             (log_id, id("origin.id", origin_id)?)
         }
     };
@@ -404,7 +411,11 @@ mod tests {
             ("user:bob", "Bob secretword", "principal"),
             (r#","principal":"user:bob""#, "", "principal"),
             (r#""user:bob"}"#, r#""user:bob","origin":{"log_id":"x","id":"y"}}"#, "origin"),
-            (r#""user:bob"}"#, &format!(r#""user:bob","origin":{{"log_id":"{log}","id":"secretword here"}}}}"#), "origin.id"),
+            (
+                r#""user:bob"}"#,
+                &format!(r#""user:bob","origin":{{"log_id":"{log}","id":"secretword here"}}}}"#),
+                "origin.id",
+            ),
             (r#""user:bob"}"#, r#""user:bob"} secretword"#, ""),
             (r#""user:bob"}"#, r#""user:bob""#, ""),
             (GOOD, "", ""),
@@ -418,7 +429,8 @@ mod tests {
             assert_eq!(refusal.field, field, "{line}: {refusal:?}");
             assert!(!refusal.rule.contains("secretword") && !refusal.field.contains("secretword"), "{refusal:?}");
         }
-        let large = GOOD.replacen("secretword", &format!(r#"x","metadata":{{"a":"{}"}},"speaker":"b"#, "y".repeat(17_000)), 1);
+        let large =
+            GOOD.replacen("secretword", &format!(r#"x","metadata":{{"a":"{}"}},"speaker":"b"#, "y".repeat(17_000)), 1);
         assert_eq!(row(large.as_bytes(), &head(false), NOW).unwrap_err().field, "metadata");
     }
 

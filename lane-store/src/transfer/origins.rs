@@ -15,12 +15,13 @@ use crate::writer::WriteTx;
 /// Whether a turn is here already: imported before (and perhaps forgotten since), or written here first.
 pub(super) async fn is_known(conn: &mut SqliteConnection, own: LogId, row: &Row) -> Result<bool, LaneError> {
     let Row { origin_log, origin_id, principal: _, session: _, turn: _, at_ms: _ } = row;
-    let imported: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM origins WHERE origin_log = ? AND origin_id = ?)")
-        .bind(origin_log.to_string())
-        .bind(origin_id)
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(statement)?;
+    let imported: bool =
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM origins WHERE origin_log = ? AND origin_id = ?)")
+            .bind(origin_log.to_string())
+            .bind(origin_id)
+            .fetch_one(&mut *conn)
+            .await
+            .map_err(statement)?;
     if imported || *origin_log != own {
         return Ok(imported);
     }
@@ -49,11 +50,13 @@ pub(crate) async fn rebuild(tx: &mut WriteTx) -> Result<(), LaneError> {
     sqlx::query("DELETE FROM origins").execute(tx.conn()).await.map_err(statement)?;
     let mut after = 0_i64;
     loop {
-        let row = sqlx::query("SELECT seq, body FROM events WHERE seq > ? AND kind <> 'turn' AND kind = 'imported' ORDER BY seq LIMIT 1")
-            .bind(after)
-            .fetch_optional(tx.conn())
-            .await
-            .map_err(statement)?;
+        let row = sqlx::query(
+            "SELECT seq, body FROM events WHERE seq > ? AND kind <> 'turn' AND kind = 'imported' ORDER BY seq LIMIT 1",
+        )
+        .bind(after)
+        .fetch_optional(tx.conn())
+        .await
+        .map_err(statement)?;
         let Some(row) = row else { return Ok(()) };
         after = row.try_get(0).map_err(statement)?;
         let body: Option<Vec<u8>> = row.try_get(1).map_err(statement)?;

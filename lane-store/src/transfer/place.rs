@@ -1,10 +1,10 @@
 //! How a restored lane comes into its folder: whole, or not at all.
 //!
 //! # Flow
-//! 1. Everything is unpacked and verified in `restore.tmp-…` in the lane's folder. 2. That folder is renamed
-//! to `restore.ready`: the one moment at which the restore happens. 3. What is in it is moved into place, the
-//! database last. Whoever opens the folder next goes on with step 3 if a kill came in between, and removes
-//! what never reached step 2.
+//! 1. Everything is unpacked and verified in `restore.tmp-…` in the lane's folder.
+//! 2. That folder is renamed to `restore.ready`: the one moment at which the restore happens.
+//! 3. What is in it is moved into place, the database last. Whoever opens the folder next goes on with step 3
+//!    if a kill came in between, and removes what never reached step 2.
 
 use std::path::{Component, Path};
 
@@ -33,7 +33,8 @@ pub(crate) fn settle(volume: &Volume) -> Result<(), StoreError> {
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
-        let left_over = name.to_str().is_some_and(|name| name.starts_with(BACKUP_PREFIX) || name.starts_with(RESTORE_PREFIX));
+        let left_over =
+            name.to_str().is_some_and(|name| name.starts_with(BACKUP_PREFIX) || name.starts_with(RESTORE_PREFIX));
         if left_over {
             let path = entry.path();
             std::fs::remove_dir_all(&path).map_err(|error| StoreError::io("remove", &path, error))?;
@@ -125,8 +126,20 @@ mod tests {
             assert!(is_memory_name(good), "{good}");
         }
         for bad in [
-            "memory", "memory/", "memory//x", "memory/../x", "memory/./x", "memory/.x", "memory/a/../../x", "memory/a/",
-            "memoryx/y", "/memory/x", "lane.db", "../memory/x", "memory/a\\b", "memory/a\0b",
+            "memory",
+            "memory/",
+            "memory//x",
+            "memory/../x",
+            "memory/./x",
+            "memory/.x",
+            "memory/a/../../x",
+            "memory/a/",
+            "memoryx/y",
+            "/memory/x",
+            "lane.db",
+            "../memory/x",
+            "memory/a\\b",
+            "memory/a\0b",
         ] {
             assert!(!is_memory_name(bad), "{bad}");
         }

@@ -38,7 +38,10 @@ impl LaneStore {
                 Box::pin(async move {
                     // Without the old key no body can be told from another: as after a forget, a key that was
                     // used answers what it answered, and writes nothing twice.
-                    sqlx::query("UPDATE idempotency SET body_mac = NULL").execute(tx.conn()).await.map_err(statement)?;
+                    sqlx::query("UPDATE idempotency SET body_mac = NULL")
+                        .execute(tx.conn())
+                        .await
+                        .map_err(statement)?;
                     reindex(tx, indexing).await?;
                     sqlx::query("INSERT OR REPLACE INTO meta (key, value) VALUES ('keys_check', ?)")
                         .bind(check.as_slice())

@@ -1,9 +1,10 @@
 //! Restore: a backup becomes a lane's folder again, offline, verified before any of it is in place.
 //!
 //! # Flow
-//! 1. The folder's lock; a folder that holds a lane is refused. 2. The archive is unpacked beside it, each
-//! entry checked. 3. The log's id is compared with the record's, and the whole log is walked. 4. All of it is
-//! put in place (see `place`).
+//! 1. The folder's lock; a folder that holds a lane is refused.
+//! 2. The archive is unpacked beside it, each entry checked.
+//! 3. The log's id is compared with the record's, and the whole log is walked.
+//! 4. All of it is put in place (see `place`).
 //!
 //! # Guarantees
 //! - A backup that is changed, cut, of another log, of a newer schema or with a row that does not hold

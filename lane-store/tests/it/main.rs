@@ -6,3 +6,4 @@ mod log;
 mod memory;
 #[path = "../stage/mod.rs"]
 mod stage;
+mod transfer;

@@ -391,7 +391,14 @@ async fn a_key_makes_one_version_also_across_a_restart() {
     assert_eq!(store.save_memory(&bob, one.clone(), None, key("k", &one)).await.unwrap(), first);
     let other = store.save_memory(&bob, two.clone(), None, key("k", &two)).await.unwrap_err();
     assert_eq!(other, LaneError::IdempotencyConflict);
+    // The key of another principal is another key.
+    let eve = stage.caller("user:eve", Role::Curator);
+    let hers = store.save_memory(&eve, one.clone(), None, key("k", &one)).await.unwrap();
+    assert_eq!((hers.document.owner.as_str(), hers.seq), ("eve", first.seq.next()));
     put(&store, &bob, "later").await;
+    // Forgetting eve's text is a matter of her own file.
+    let id = id_of(&store, &eve, "one xylophone").await;
+    store.forget(&eve, forget("eve", &[&id]), None).await.unwrap();
     store.close().await;
     let store = stage.open().await;
     let head = store.head();
@@ -713,20 +720,17 @@ mod kills {
     const UID: &str = "LANEKEEPER_TEST_MEMORY_UID";
     const WHAT: &str = "LANEKEEPER_TEST_MEMORY_WHAT";
 
-    async fn in_a_child(stage: &Stage, root: &Path, point: &str, what: &str) {
+    async fn run_child(stage: &Stage, root: &Path, fault: &str, what: &str) -> std::process::Output {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "memory::kills::the_child", "--ignored", "--nocapture"]);
-        child
-            .env("LANEKEEPER_FAULT", format!("{point}=abort"))
-            .env(ROOT, root)
-            .env(UID, stage.uid.to_string())
-            .env(WHAT, what);
-        let status = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap().status;
-        assert_eq!(
-            std::os::unix::process::ExitStatusExt::signal(&status),
-            Some(6),
-            "killed at {point} in {what}: {status:?}"
-        );
+        child.env("LANEKEEPER_FAULT", fault).env(ROOT, root).env(UID, stage.uid.to_string()).env(WHAT, what);
+        tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap()
+    }
+
+    async fn in_a_child(stage: &Stage, root: &Path, point: &str, what: &str) {
+        let output = run_child(stage, root, &format!("{point}=abort"), what).await;
+        let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+        assert_eq!(signal, Some(6), "killed at {point} in {what}: {output:?}");
     }
 
     #[tokio::test]
@@ -746,6 +750,9 @@ mod kills {
         let scope = Scope::of_role(&bob.lane, uid, &bob.principal, Role::Admin).unwrap();
         let bob = Caller { scope: EffectiveScope { granted: scope, narrowed: None }, ..bob };
         match what.as_str() {
+            "unwritten" => {
+                return unwritten(&store, &bob, &Path::new(&root).join("team.acme/memory/bob/MEMORY.md")).await;
+            }
             "save" => drop(put(&store, &bob, "keep\n\nsaved").await),
             _ => {
                 let id = id_of(&store, &bob, "secretword").await;
@@ -753,6 +760,30 @@ mod kills {
             }
         }
         panic!("it was to be killed");
+    }
+
+    /// The rename fails once: the save says so, stands in the log, is served from there, and upkeep writes it.
+    async fn unwritten(store: &LaneStore, bob: &Caller, file: &Path) {
+        let save = request("in the log", false);
+        let failed = store.save_memory(bob, save.clone(), None, key("k", &save)).await.unwrap_err();
+        assert!(failed.is_transient(), "{failed:?}");
+        assert_eq!(texts(&store.memory(bob, "").await.unwrap()), ["in the log"]);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while std::fs::read_to_string(file).ok().as_deref() != Some("in the log") {
+            assert!(std::time::Instant::now() < deadline, "upkeep never wrote the file");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        let again = store.save_memory(bob, save.clone(), None, key("k", &save)).await.unwrap();
+        assert_eq!((again.seq, store.head().0), (Seq(2), Seq(2)), "one event");
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_save_whose_file_failed_is_written_by_upkeep() {
+        let root = tempfile::tempdir().unwrap();
+        let stage = Stage::at(root.path(), "team/acme", Arc::new(HashEncoder::new())).await;
+        let output = run_child(&stage, root.path(), "memory_committed=error@1", "unwritten").await;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
     #[tokio::test]

@@ -1,3 +1,5 @@
+//! Tests of the analyzer.
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use sqlx::{Connection, SqliteConnection};

@@ -1,3 +1,5 @@
+//! Tests of the in-process engine beyond the conformance suite.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

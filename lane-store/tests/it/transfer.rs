@@ -1,13 +1,12 @@
 //! Export, import, backup, restore and accepted heads, on real stores in temporary folders.
 
-mod stage;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::stage::{sql, stage};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -17,7 +16,7 @@ use lanekeeper_core::lane_client::{ByteStream, LaneClient};
 use lanekeeper_core::testing::HashEncoder;
 use lanekeeper_core::wire::events::{Head, ListedEvent, Projection, SaveRequest, Turn, TurnRole};
 use lanekeeper_core::wire::forget::ForgetRequest;
-use lanekeeper_core::wire::recall::Filter;
+use lanekeeper_core::wire::recall::{Arm, Filter};
 use lanekeeper_core::wire::upkeep::{ImportReport, RebuildRequest};
 use lanekeeper_core::{Epoch, Hash32, LaneError, Seq};
 use lanekeeper_federation::{FileRegistry, Record, RecordSpec, Registry, RegistryError, SpecChange, StatusChange};
@@ -26,7 +25,6 @@ use lanekeeper_lane_store::{
     LaneStore, Standing, StoreError, accept_head, read_manifest, restore, verify_backup, verify_export,
 };
 use serde_json::{Value, json};
-use stage::{sql, stage};
 
 async fn all(mut stream: ByteStream) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -57,7 +55,11 @@ fn counts(report: &ImportReport) -> (u64, u64, u64) {
 }
 
 fn lines(export: &[u8]) -> Vec<Value> {
-    export.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_slice(line).unwrap()).collect()
+    export
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect()
 }
 
 /// The turn lines as text, without what differs between two lanes that hold the same.
@@ -99,17 +101,20 @@ const EXACT: [&str; 9] = [
 async fn c18_c21_what_was_exported_and_imported_is_exported_the_same() {
     let (_temp, one, two) = two_lanes().await;
     let store = one.open().await;
-    let times = [None, Some("1970-01-01T00:00:00+14:00"), Some("2026-11-30T09:00:00.123456789Z"), Some("0000-01-01T00:00:00Z")];
+    let times =
+        [None, Some("1970-01-01T00:00:00+14:00"), Some("2026-11-30T09:00:00.123456789Z"), Some("0000-01-01T00:00:00Z")];
     for (index, text) in EXACT.iter().enumerate() {
         let turn = Turn {
             role: [TurnRole::User, TurnRole::Assistant, TurnRole::Tool, TurnRole::System][index % 4],
             text: (*text).to_owned(),
             speaker: (index % 2 == 0).then(|| "Zoë \u{200f}O'Neil".to_owned()),
             at: times[index % times.len()].map(str::to_owned),
-            metadata: (index % 3 == 0).then(|| json!({"z": 1.5e300, "a": [null, "\u{0}", {"lane": "other"}]}).as_object().unwrap().clone()),
+            metadata: (index % 3 == 0)
+                .then(|| json!({"z": 1.5e300, "a": [null, "\u{0}", {"lane": "other"}]}).as_object().unwrap().clone()),
         };
         let save = SaveRequest { session: format!("s\t{}", index % 2), turns: vec![turn], expected_head: None };
-        let caller = one.caller(if index % 2 == 0 { "user:bob" } else { "sa:team/agent" }, lanekeeper_core::scope::Role::Writer);
+        let caller =
+            one.caller(if index % 2 == 0 { "user:bob" } else { "sa:team/agent" }, lanekeeper_core::scope::Role::Writer);
         store.append(&caller, lanekeeper_core::lane_client::AppendRequest { save, idempotency: None }).await.unwrap();
     }
     let first = export(&one, &store).await;
@@ -117,7 +122,8 @@ async fn c18_c21_what_was_exported_and_imported_is_exported_the_same() {
     assert_eq!(counts(&import(&two, &other, &first).await), (9, 0, 0));
     let second = export(&two, &other).await;
     assert_eq!(turns(&first), turns(&second));
-    let texts: Vec<String> = lines(&second)[1..10].iter().map(|line| line["text"].as_str().unwrap().to_owned()).collect();
+    let texts: Vec<String> =
+        lines(&second)[1..10].iter().map(|line| line["text"].as_str().unwrap().to_owned()).collect();
     assert_eq!(texts, EXACT);
     assert_eq!(lines(&second)[1]["at"], Value::Null);
     assert_eq!(lines(&second)[1]["at_ms"], lines(&first)[1]["at_ms"]);
@@ -152,7 +158,9 @@ async fn a_second_import_writes_nothing_and_the_log_names_the_importer() {
     let imported: Vec<&ListedEvent> = events.iter().filter(|event| event.kind == "imported").collect();
     assert_eq!(imported.len(), 3);
     assert!(imported.iter().all(|event| event.principal.as_deref() == Some("user:eve")));
-    assert!(events.iter().filter(|event| event.kind == "turn").all(|event| event.principal.as_deref() == Some("user:bob")));
+    assert!(
+        events.iter().filter(|event| event.kind == "turn").all(|event| event.principal.as_deref() == Some("user:bob"))
+    );
     let head = other.head();
     assert_eq!(counts(&import(&two, &other, &file).await), (0, 250, 0));
     assert_eq!(other.head(), head);
@@ -220,7 +228,7 @@ async fn bad_rows_are_told_one_by_one_and_the_counts_add_up() {
         change(r#""id":"#, r#""unknown":1,"id":"#),
         String::new(),
         "not json".to_owned(),
-        good[2][..good[2].len() / 2].to_owned(),
+        good[2][..good[2].find("two").unwrap() + 1].to_owned(),
         format!(r#"{{"text":"{}"}}"#, "x".repeat(2 * 1024 * 1024)),
     ]);
     let refused = bad.len() as u64 - 2;
@@ -233,7 +241,7 @@ async fn bad_rows_are_told_one_by_one_and_the_counts_add_up() {
     // Twice the same id is once; a line after the end is refused.
     assert_eq!(counts(&report), (2, 1, refused + 1), "{report:?}");
     let told: Vec<(u64, &str)> = report.errors.iter().map(|error| (error.line, error.field.as_str())).collect();
-    let fields = ["role", "text", "text", "principal", "principal", "at", "session", "", "", "", "", "", ""];
+    let fields = ["role", "text", "text", "principal", "principal", "at", "session", "", "", "", "text", "", ""];
     let expected: Vec<(u64, &str)> = (3..15).chain([18]).zip(fields).collect();
     assert_eq!(told, expected);
     assert_eq!(listed(&two, &other).await.iter().filter(|event| event.kind == "turn").count(), 2);
@@ -330,13 +338,17 @@ async fn rows_without_a_principal_come_and_go_under_the_headers_word() {
     let (_temp, one, two) = two_lanes().await;
     let store = one.open().await;
     let header = |word: &str| {
-        format!(r#"{{"lanekeeper_export":1,"log_id":"{}","lane":"old/system","kind":"personal"{word}}}"#, "ab".repeat(32))
+        format!(
+            r#"{{"lanekeeper_export":1,"log_id":"{}","lane":"old/system","kind":"personal"{word}}}"#,
+            "ab".repeat(32)
+        )
     };
     let row = r#"{"id":"memory:17","session":"s","role":"assistant","text":"from elsewhere","at":"2020-05-05T05:05:05+02:00"}"#;
     let end = r#"{"lanekeeper_export_end":1,"turns":1}"#;
     let report = import(&one, &store, format!("{}\n{row}\n{end}\n", header("")).as_bytes()).await;
     assert_eq!((report.refused, report.errors[0].field.as_str()), (1, "principal"));
-    let report = import(&one, &store, format!("{}\n{row}\n{end}\n", header(r#","unattributed":true"#)).as_bytes()).await;
+    let report =
+        import(&one, &store, format!("{}\n{row}\n{end}\n", header(r#","unattributed":true"#)).as_bytes()).await;
     assert_eq!(counts(&report), (1, 0, 0));
     let file = export(&one, &store).await;
     assert_eq!(lines(&file)[1]["principal"], Value::Null);
@@ -353,7 +365,11 @@ async fn a_row_that_does_not_hold_is_not_exported_as_genuine() {
     let store = one.open().await;
     store.put(&one.bob(), "s", &["one", "two", "three"]).await;
     store.close().await;
-    sql(&one.folder.join("lane.db"), r#"UPDATE events SET body = CAST(replace(CAST(body AS TEXT), 'two', 'TWO') AS BLOB) WHERE seq = 3"#).await;
+    sql(
+        &one.folder.join("lane.db"),
+        r#"UPDATE events SET body = CAST(replace(CAST(body AS TEXT), 'two', 'TWO') AS BLOB) WHERE seq = 3"#,
+    )
+    .await;
     let store = one.open().await;
     let file = export(&one, &store).await;
     store.close().await;
@@ -464,10 +480,13 @@ async fn a_backup_under_load_restores_to_the_same_lane() {
     let again = store.append(&two.bob(), keyed(save("k", &["kept once"]), "key-1")).await.unwrap();
     assert_eq!(again.events[0].id, first.events[0].id);
     let repeat = store.put(&two.bob(), "k", &["Kept  once"]).await;
-    assert_eq!((repeat.events[0].projection, repeat.events[0].duplicate_of), (Projection::Duplicate, Some(first.events[0].id)));
+    assert_eq!(
+        (repeat.events[0].projection, repeat.events[0].duplicate_of),
+        (Projection::Duplicate, Some(first.events[0].id))
+    );
     let found = store.ask(&two.bob(), "writer 3 says 2", Filter::default()).await.unwrap();
     let hit = found.candidates.iter().find(|hit| hit.text == "writer 3 says 2").unwrap();
-    assert_eq!(hit.scores.len(), 2, "by text and by vector: {:?}", hit.scores);
+    assert!(hit.scores.contains_key(&Arm::TurnText) && hit.scores.contains_key(&Arm::Vector), "{:?}", hit.scores);
     store.close().await;
     let store = two.open().await;
     assert!(store.verify(&two.bob()).await.unwrap().ok);
@@ -537,7 +556,9 @@ async fn an_older_backup_only_reads_until_its_head_is_accepted() {
     assert_eq!(record(&one).await.status.head, Some(published));
 
     let wrong = Head { seq: Seq(head.seq.0 - 1), hash: head.hash };
-    for wrong in [wrong, Head { seq: published.seq, hash: published.hash }, Head { seq: head.seq, hash: published.hash }] {
+    for wrong in
+        [wrong, Head { seq: published.seq, hash: published.hash }, Head { seq: head.seq, hash: published.hash }]
+    {
         let error = accept_head(&one.folder, &*one.registry, &one.collection(), one.uid, wrong).await.unwrap_err();
         assert!(matches!(error, StoreError::Lane(LaneError::HeadMismatch { .. })), "{error}");
     }
@@ -556,10 +577,15 @@ async fn an_older_backup_only_reads_until_its_head_is_accepted() {
     let found = store.ask(&one.bob(), "three four", Filter::default()).await.unwrap();
     assert!(!found.candidates.iter().any(|hit| hit.text == "three" || hit.text == "four"));
     store.close().await;
-    assert_eq!(column(&one, "SELECT group_concat(epoch) FROM (SELECT epoch FROM events ORDER BY seq)").await, "1,1,1,2,2");
-    let accepted = "SELECT json_extract(CAST(body AS TEXT), '$.accepted_seq') || '' FROM events WHERE kind = 'restored'";
+    assert_eq!(
+        column(&one, "SELECT group_concat(epoch) FROM (SELECT epoch FROM events ORDER BY seq)").await,
+        "1,1,1,2,2"
+    );
+    let accepted =
+        "SELECT json_extract(CAST(body AS TEXT), '$.accepted_seq') || '' FROM events WHERE kind = 'restored'";
     assert_eq!(column(&one, accepted).await, head.seq.to_string());
-    let error = accept_head(&one.folder, &*one.registry, &one.collection(), one.uid, last(&one).await).await.unwrap_err();
+    let error =
+        accept_head(&one.folder, &*one.registry, &one.collection(), one.uid, last(&one).await).await.unwrap_err();
     assert!(matches!(&error, StoreError::Lane(error) if error.code() == "nothing_to_accept"), "{error}");
     let store = one.open().await;
     store.put(&one.bob(), "s", &["six"]).await;
