@@ -576,6 +576,7 @@ async fn an_older_backup_only_reads_until_its_head_is_accepted() {
     assert!(store.verify(&one.bob()).await.unwrap().ok);
     let found = store.ask(&one.bob(), "three four", Filter::default()).await.unwrap();
     assert!(!found.candidates.iter().any(|hit| hit.text == "three" || hit.text == "four"));
+    assert_eq!(found.counts.dangling_skipped, 0, "vectors of events that were given up are deleted");
     store.close().await;
     assert_eq!(
         column(&one, "SELECT group_concat(epoch) FROM (SELECT epoch FROM events ORDER BY seq)").await,
