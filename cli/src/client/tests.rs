@@ -64,7 +64,8 @@ async fn a_save_is_tried_again_under_the_same_key() {
     let call = Call::on_lane(Method::POST, &lane(), &["events"]).bytes(b"{}".to_vec()).under_key("key-1".into());
     let answer: Answer<Value> = server.call(call).await.unwrap();
     assert_eq!(answer.value, json!({"ok": true}));
-    let expected = ("/base/v1/lanes/team/bob/events".to_owned(), Some("key-1".to_owned()), Some("Bearer a.b.c".to_owned()));
+    let expected =
+        ("/base/v1/lanes/team/bob/events".to_owned(), Some("key-1".to_owned()), Some("Bearer a.b.c".to_owned()));
     assert_eq!(asked(&script), vec![expected; 3]);
 }
 

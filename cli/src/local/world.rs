@@ -10,7 +10,7 @@ use lanekeeper_core::scope::EffectiveScope;
 use lanekeeper_core::wire::events::{SaveRequest, Turn, TurnRole};
 use lanekeeper_core::{LaneName, LaneUid};
 use lanekeeper_crds::Lane;
-use lanekeeper_federation::{FileRegistry, Record, Registry as _};
+use lanekeeper_federation::{FileRegistry, Record};
 use lanekeeper_query_service::{LaneDirectory as _, LaneHandle};
 
 use super::data::DataFolder;
@@ -166,4 +166,3 @@ impl World {
         names
     }
 }
-

@@ -1,14 +1,18 @@
 //! Restores into real lanes of a real data folder.
 
 use lanekeeper_core::EventId;
-use lanekeeper_core::lane_client::LaneClient as _;
 use lanekeeper_core::wire::forget::ForgetRequest;
 
 use super::*;
 use crate::local::world::{World, bob, lane, name};
 
 /// What the command does with its arguments.
-async fn run(temp: &tempfile::TempDir, archive: Option<&Path>, head: Option<Head>, flags: (bool, bool)) -> Result<(), String> {
+async fn run(
+    temp: &tempfile::TempDir,
+    archive: Option<&Path>,
+    head: Option<Head>,
+    flags: (bool, bool),
+) -> Result<(), String> {
     let restore = Restore {
         data: temp.path().join("data"),
         lane: name("team/bob"),
