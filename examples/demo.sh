@@ -178,7 +178,7 @@ saved() {
 recalled() {
     title "1. Bob asks: $question"
     as bob recall "$question" --lane team/bob --explain --json >"$answers/recall"
-    as bob recall "$question" --lane team/bob --role assistant --role user --explain --json >"$answers/recall-spoken"
+    as bob recall "$question" --lane team/bob --surface turns --role assistant --role user --explain --json >"$answers/recall-spoken"
     as bob recall "$question" --lane team/bob --top-k 2 | indented
     note 'The tools of this lane get no vectors, and the answer says so. Both decisions are found, each with its day.'
     step 02-recall question <(printf '"%s"' "$question") answer "$answers/recall" spoken "$answers/recall-spoken"

@@ -8,13 +8,15 @@ use serde_json::Value;
 
 use crate::reading::{flag, list, number, text, texts, value};
 
-/// The arms that a question over all surfaces is put to.
-const ARMS: [&str; 4] = ["turn_text", "window_text", "vector", "memory_text"];
+/// The arms that a question is put to which names no surface.
+pub(crate) const EVERY_ARM: &[&str] = &["turn_text", "window_text", "vector", "memory_text"];
+/// The arms of a question about turns alone.
+pub(crate) const TURN_ARMS: &[&str] = &["turn_text", "window_text", "vector"];
 
 /// Judges a coverage statement; gives whether the answer is complete.
 ///
-/// `lanes`: name, relation and number of turns of each lane that the caller is to see, and no other.
-pub(crate) fn judge(answer: &Value, lanes: &[(&str, &str, u64)]) -> Result<bool> {
+/// `arms`: those that the question is put to. `lanes`: name, relation and number of turns of each lane that the caller is to see, and no other.
+pub(crate) fn judge(answer: &Value, arms: &[&str], lanes: &[(&str, &str, u64)]) -> Result<bool> {
     let stated = list(answer, "/coverage/lanes")?;
     let names: Vec<&str> = stated.iter().map(|lane| text(lane, "/lane")).collect::<Result<_>>()?;
     let mut expected: Vec<&str> = lanes.iter().map(|(name, _, _)| *name).collect();
@@ -25,7 +27,7 @@ pub(crate) fn judge(answer: &Value, lanes: &[(&str, &str, u64)]) -> Result<bool>
     let mut whole = true;
     for (name, relation, turns) in lanes {
         let lane = stated.iter().find(|lane| lane["lane"] == *name).context("a lane is not named")?;
-        whole &= judge_lane(lane, relation, *turns).with_context(|| format!("coverage of {name}"))?;
+        whole &= judge_lane(lane, arms, relation, *turns).with_context(|| format!("coverage of {name}"))?;
     }
     for (part, state) in [("embedder", "ok"), ("vectors", "ok"), ("approvals", "not configured")] {
         let stated = list(answer, "/coverage/shared")?.iter().find(|shared| shared["part"] == part);
@@ -40,14 +42,14 @@ pub(crate) fn judge(answer: &Value, lanes: &[(&str, &str, u64)]) -> Result<bool>
     Ok(complete)
 }
 
-fn judge_lane(lane: &Value, relation: &str, turns: u64) -> Result<bool> {
+fn judge_lane(lane: &Value, arms: &[&str], relation: &str, turns: u64) -> Result<bool> {
     ensure!(text(lane, "/relation")? == relation, "it is {}, expected {relation}", text(lane, "/relation")?);
     let events = number(lane, "/counts/events")?;
     ensure!(events == turns, "it counts {events} turns, its log holds {turns}");
     let mut whole = number(lane, "/counts/searchable")? == events;
     whole &= number(lane, "/counts/pending_projection")? == 0;
     whole &= number(lane, "/counts/unattributed_excluded")? == 0;
-    for name in ARMS {
+    for name in arms {
         let arm = value(lane, &format!("/arms/{name}"))?;
         let searched = flag(arm, "/searched")?;
         let reason = arm.get("reason").and_then(Value::as_str);
@@ -92,7 +94,7 @@ pub(crate) mod tests {
     fn changed(change: impl FnOnce(&mut Value)) -> Result<bool> {
         let mut answer = answer(&LANES, json!([]));
         change(&mut answer["coverage"]);
-        judge(&answer, &LANES)
+        judge(&answer, EVERY_ARM, &LANES)
     }
 
     #[test]
@@ -115,6 +117,14 @@ pub(crate) mod tests {
             assert!(!said.unwrap(), "gap {index}");
             assert!(changed(|coverage| gap(&mut coverage["lanes"][0])).is_err(), "gap {index} was hidden");
         }
+    }
+
+    #[test]
+    fn an_arm_that_was_not_asked_is_no_gap() {
+        let mut answer = answer(&LANES, json!([]));
+        answer["coverage"]["lanes"][0]["arms"]["memory_text"] = json!({"searched": false, "reason": "not_requested"});
+        assert!(judge(&answer, TURN_ARMS, &LANES).unwrap());
+        assert!(judge(&answer, EVERY_ARM, &LANES).is_err());
     }
 
     #[test]

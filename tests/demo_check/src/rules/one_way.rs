@@ -26,7 +26,7 @@ pub(super) fn judge(steps: &Steps) -> Result<String> {
     let bob = value(step, "/bob")?;
     hits::judge(bob, recall::LANE, &own).context("Bob's answer")?;
     hits::judge(bob, CORPUS, &corpus).context("Bob's answer")?;
-    coverage::judge(bob, &[(recall::LANE, "own", own_turns), (CORPUS, "read", corpus_turns)])
+    coverage::judge(bob, coverage::EVERY_ARM, &[(recall::LANE, "own", own_turns), (CORPUS, "read", corpus_turns)])
         .context("Bob's answer")?;
     let page = corpus.the_turn_with(PAGE)?;
     let place =
@@ -40,7 +40,7 @@ pub(super) fn judge(steps: &Steps) -> Result<String> {
     let shown = column(list(step, "/curator_lanes/lanes")?, "/lane")?;
     ensure!(shown == [CORPUS], "the curator's token shows {shown:?}, expected {CORPUS} alone");
     let curator = value(step, "/curator")?;
-    coverage::judge(curator, &[(CORPUS, "own", corpus_turns)]).context("the curator's answer")?;
+    coverage::judge(curator, coverage::EVERY_ARM, &[(CORPUS, "own", corpus_turns)]).context("the curator's answer")?;
     hits::judge(curator, CORPUS, &corpus).context("the curator's answer")?;
     let lanes = column(list(curator, "/hits")?, "/lane")?;
     ensure!(lanes.iter().all(|lane| *lane == CORPUS), "the curator's hits stand in {lanes:?}");

@@ -26,7 +26,10 @@ pub(super) fn judge(steps: &Steps) -> Result<String> {
     let answer = value(step, "/answer")?;
     let hits = list(answer, "/hits")?;
     ensure!(hits.is_empty(), "{} hits, of {:?}", hits.len(), column(hits, "/lane")?);
-    ensure!(coverage::judge(answer, &[(LANE, "own", turns)])?, "the empty answer calls itself incomplete");
+    ensure!(
+        coverage::judge(answer, coverage::EVERY_ARM, &[(LANE, "own", turns)])?,
+        "the empty answer calls itself incomplete"
+    );
     Ok(format!("no hit, and all {turns} turns of {LANE} were searched by every arm"))
 }
 

@@ -28,13 +28,14 @@ pub(super) fn judge(steps: &Steps) -> Result<String> {
     let spoken = value(step, "/spoken")?;
     found(spoken, &listing, decision).context("asked of spoken turns alone")?;
 
-    let complete = coverage::judge(all, &[(LANE, "own", turns)])?;
+    let complete = coverage::judge(all, coverage::EVERY_ARM, &[(LANE, "own", turns)])?;
     ensure!(!complete, "the lane makes no vectors of a tool's output, yet the answer calls itself complete");
     let left_out = coverage::roles_left_out(value(all, "/coverage/lanes/0/arms/vector")?)?;
     ensure!(left_out == ["tool"], "the vector arm leaves out {left_out:?}, expected the tool's turns");
     let missing = texts(all, "/coverage/missing")?;
     ensure!(missing.iter().any(|gap| gap.contains("tool")), "no gap that is named is about the tool's turns");
-    let complete = coverage::judge(spoken, &[(LANE, "own", turns)]).context("asked of spoken turns alone")?;
+    let complete =
+        coverage::judge(spoken, coverage::TURN_ARMS, &[(LANE, "own", turns)]).context("asked of spoken turns alone")?;
     ensure!(complete, "asked of spoken turns alone, nothing is left out, yet the answer calls itself incomplete");
     Ok(format!("hit {place} is the decision that holds; incomplete for the tool's turns, complete without them"))
 }
