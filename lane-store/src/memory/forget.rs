@@ -1,11 +1,14 @@
 //! Forgetting paragraphs: from the file, from every version that holds their text, from the conflict files.
 //!
 //! # Flow
-//! 1. As in a save: what is unwritten is written, an edit by hand becomes an event. 2. Ids become texts: of
-//! the file as it is, else of a version in the history. 3. A `forget` event names every version of this owner
-//! that holds one of the texts anywhere, and their bodies go. 4. A version of cause `forget` holds what is
-//! left, and the trail of what the erased versions can no longer tell. 5. After the commit the file is
-//! replaced, conflict files that hold the text go, the write-ahead log is emptied.
+//! 1. As in a save: what is unwritten is written, an edit by hand becomes an event.
+//! 2. Ids become texts: of the file as it is, else of a version in the history.
+//! 3. A `forget` event names every version of this owner that holds one of the texts anywhere, and their
+//!    bodies go.
+//! 4. A version of cause `forget` holds what is left, and the trail of what the erased versions can no
+//!    longer tell.
+//! 5. After the commit the file is replaced, conflict files that hold the text go, the write-ahead log is
+//!    emptied.
 //!
 //! # Caveats
 //! - A text is forgotten, so paragraphs of the very same text go along (docs/decisions/0053). A paragraph
@@ -155,10 +158,10 @@ async fn forget_in(
     key: Option<&KeyUse>,
 ) -> Result<(ForgetResponse, Option<Gone>), LaneError> {
     let Forget { owner, ids, disk, by, reason, language } = forget;
-    if let Some(key) = key {
-        if let Some(answer) = key.replay(tx).await? {
-            return Ok((serde_json::from_str(&answer).map_err(LaneError::internal)?, None));
-        }
+    if let Some(key) = key
+        && let Some(answer) = key.replay(tx).await?
+    {
+        return Ok((serde_json::from_str(&answer).map_err(LaneError::internal)?, None));
     }
     let row = rows::file_row(tx.conn(), &owner).await?;
     let current = current_text(tx.conn(), &disk, row.as_ref()).await?;

@@ -2,10 +2,12 @@
 //! tables of their own.
 //!
 //! # Flow of a save
-//! 1. One at a time: what an earlier save left unwritten is written first. 2. The file on disk is read; what
-//! was edited by hand since the last write becomes an event before anything else (bytes that are not UTF-8
-//! one of cause `conflict`, kept beside the file too). 3. If-Match is compared with what is on disk. 4. The
-//! event, the paragraphs and `unwritten` commit together. 5. Temp file, fsync, rename, fsync of the folder.
+//! 1. One at a time: what an earlier save left unwritten is written first.
+//! 2. The file on disk is read; If-Match is compared with what is there.
+//! 3. What was edited by hand since the last write becomes an event before anything else (bytes that are not
+//!    UTF-8 one of cause `conflict`, kept beside the file too).
+//! 4. The event of the save, the paragraphs and `unwritten` commit together with it.
+//! 5. Temp file, fsync, a last look at what is replaced, rename, fsync of the folder.
 //! 6. `unwritten` is cleared.
 //!
 //! # Guarantees

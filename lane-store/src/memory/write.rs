@@ -80,11 +80,11 @@ async fn save_in(tx: &mut WriteTx, save: Save, key: Option<&KeyUse>) -> Result<M
     let Save { owner, text, if_match, disk, principal, language } = save;
     let row = rows::file_row(tx.conn(), &owner).await?;
     let found = version(&disk, row.as_ref());
-    if let Some(key) = key {
-        if let Some(answer) = key.replay(tx).await? {
-            let remembered = serde_json::from_str(&answer).map_err(LaneError::internal)?;
-            return replayed(tx, remembered, &etag(found)).await;
-        }
+    if let Some(key) = key
+        && let Some(answer) = key.replay(tx).await?
+    {
+        let remembered = serde_json::from_str(&answer).map_err(LaneError::internal)?;
+        return replayed(tx, remembered, &etag(found)).await;
     }
     let current = etag(found);
     match if_match {

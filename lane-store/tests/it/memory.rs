@@ -141,7 +141,7 @@ async fn a_save_is_a_private_file_an_event_and_paragraphs() {
     }
     let page = store.memory(&bob, "").await.unwrap();
     assert_eq!(page.mode, "listing");
-    assert_eq!(page.documents, [first.document.clone()]);
+    assert_eq!(page.documents, std::slice::from_ref(&first.document));
     assert_eq!(page.documents[0].text, text);
     assert_eq!(
         texts(&page),
