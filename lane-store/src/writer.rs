@@ -341,7 +341,17 @@ impl WriterTask {
                 Err(error) => tracing::warn!(%error, "no checkpoint in this group"),
             }
         }
-        if let Err(refusal) = self.fence.check_fresh(&tx.fenced) {
+        // A group that took long (a very large turn on a busy machine) is confirmed once more: what counts is
+        // that the fence stands when the commit happens.
+        let fresh = match self.fence.check_fresh(&tx.fenced) {
+            Ok(()) => Ok(()),
+            Err(stale) => match self.fence.confirm().await {
+                Ok(again) if again.epoch() == tx.fenced.epoch() => Ok(()),
+                Ok(_) => Err(stale),
+                Err(refusal) => Err(refusal),
+            },
+        };
+        if let Err(refusal) = fresh {
             let _ = sqlx::query("ROLLBACK").execute(&mut tx.conn).await;
             let error = LaneError::from(refusal);
             for (job, outcome) in done {

@@ -139,7 +139,7 @@ async fn c11_one_key_in_two_lanes_is_two_keys() {
     let one = world.call(Method::POST, "/v1/lanes/team/bob/events", Some(&bob), &key, body("of bob")).await.expect(201);
     let two = world.call(Method::POST, "/v1/lanes/team/ada/events", Some(&ada), &key, body("of ada")).await.expect(201);
     assert_ne!(one["events"][0]["id"], two["events"][0]["id"]);
-    assert_eq!(world.texts(&ada, "of bob").await, ["of ada"]);
+    assert!(!world.texts(&ada, "of bob").await.contains(&"of bob".to_owned()));
     world.close().await;
 }
 

@@ -88,7 +88,11 @@ async fn c26_blank_is_400_and_the_rest_answers_but_never_everything() {
 
 #[tokio::test]
 async fn c28_chinese_japanese_and_korean_are_found_by_two_characters() {
-    let (world, bob) = world().await;
+    // By text alone: the test's encoder knows no Chinese, and its chance neighbours would only blur the order.
+    let encoder = HashEncoder::new();
+    encoder.behave(Behaviour::Down);
+    let world = World::new(Arc::new(encoder), vec![LaneSpec::personal("team/bob", "bob")]).await;
+    let bob = world.token("team/bob", "user:bob");
     let sentences = [
         "部署在周五之前完成", "数据库迁移推迟到下周", "会议改到下午三点", "GPU节点需要更多内存", "客户要求退款处理",
         "東京の会議は明日です", "設計書を更新しました", "サーバーが停止した", "予算が承認された", "新しい担当者は田中さん",
@@ -97,7 +101,6 @@ async fn c28_chinese_japanese_and_korean_are_found_by_two_characters() {
     for sentence in sentences {
         world.save("team/bob", &bob, "s", &[sentence]).await.expect(201);
     }
-    world.settle().await;
     for (query, expected) in [
         ("部署", 0), ("迁移", 1), ("GPU节点", 3), ("退款", 4), ("会議", 5), ("設計", 6), ("予算", 8), ("田中", 9),
         ("서울", 10), ("배포", 12), ("예산", 13),

@@ -32,7 +32,7 @@ async fn c13_three_retries_make_one_event() {
     assert_eq!(ids.len(), 1);
     let other = world.call(Method::POST, EVENTS, Some(&bob), &key, one("twice").to_string().into_bytes()).await;
     assert_eq!((other.status.as_u16(), other.code().as_str()), (409, "idempotency_conflict"));
-    for bad in ["", "a b\u{7f}", &"x".repeat(256)] {
+    for bad in ["", "a b", &"x".repeat(256)] {
         let answer = world.call(Method::POST, EVENTS, Some(&bob), &[("idempotency-key", bad)], one("x").to_string().into_bytes()).await;
         assert_eq!(answer.status.as_u16(), 400, "{bad:?}");
     }
