@@ -303,13 +303,11 @@ impl Encoder for BuiltinEncoder {
             WorkKind::Query => self.scheduler.query(work.lane, job)?,
             WorkKind::Projection => self.scheduler.passages(work.lane, vec![job])?,
         };
-        for answer in answers {
-            match received(answer.await)? {
-                Done::Query(encoding) => return Ok(encoding),
-                Done::Passage(_) => break,
-            }
+        let Some(answer) = answers.into_iter().next() else { return Err(mixed_up()) };
+        match received(answer.await)? {
+            Done::Query(encoding) => Ok(encoding),
+            Done::Passage(_) => Err(mixed_up()),
         }
-        Err(mixed_up())
     }
 
     async fn encode_passages(&self, work: Work, passages: Vec<Passage>) -> Result<Vec<PassageVector>, EncodeError> {

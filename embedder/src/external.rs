@@ -293,7 +293,8 @@ impl Encoder for ExternalEncoder {
             let inputs: Vec<String> = piece.iter().map(|passage| self.inner.passage_input(passage)).collect();
             let mut results: Vec<Option<PassageVector>> = vec![None; piece.len()];
             // Halved when the server refuses it: until what it refuses is one text.
-            let mut ranges = Vec::from([0..piece.len()]);
+            let whole = 0..piece.len();
+            let mut ranges = vec![whole];
             while let Some(range) = ranges.pop() {
                 match self.inner.server.embed(&inputs[range.clone()], timeout).await {
                     Ok(answer) => {

@@ -41,7 +41,7 @@ pub enum WeightsError {
     #[error("no folder for the model: set {MODEL_DIR_ENV}, XDG_CACHE_HOME or HOME")]
     NoPlace,
     /// Never fetched.
-    #[error("the model is not in {}: fetch it first, or set {MODEL_DIR_ENV} to a folder that has it", dir.display())]
+    #[error("the model is not in {}: fetch it once (`lanekeeper model fetch`), or set {MODEL_DIR_ENV} to a folder that has it", dir.display())]
     Missing {
         /// Where it was looked for.
         dir: PathBuf,
