@@ -25,7 +25,7 @@ model: build ## Fetch the embedding model into its cache (once; checked by SHA-2
 demo: model ## The main job, on the embedded default: save, recall, forget, verify, judged by a second program
 	$(CARGO) build -p lanekeeper-demo-check
 	LANEKEEPER=$(TARGET_DIR)/debug/lanekeeper bash examples/demo.sh
-	$(TARGET_DIR)/debug/demo_check target/demo/steps
+	$(TARGET_DIR)/debug/lanekeeper-demo-check target/demo/steps
 
 run: model ## Leave it serving, with a curl line to try
 	LANEKEEPER=$(TARGET_DIR)/debug/lanekeeper bash examples/demo.sh serve

@@ -35,7 +35,11 @@ struct RememberedEvent {
 
 impl LaneStore {
     /// Appends turns. The caller is admitted already.
-    pub(crate) async fn append_turns(&self, caller: &Caller, request: AppendRequest) -> Result<SaveResponse, LaneError> {
+    pub(crate) async fn append_turns(
+        &self,
+        caller: &Caller,
+        request: AppendRequest,
+    ) -> Result<SaveResponse, LaneError> {
         let AppendRequest { save, idempotency } = request;
         save.check(self.clock.now_ms())?;
         let key = idempotency.map(|key| KeyUse::new(caller, "events", &key, &self.keys));
@@ -141,7 +145,8 @@ pub(crate) async fn append_one(
             body: json,
         })
         .await?;
-    let turn = IndexedTurn { seq: appended.seq, id: appended.id, at_ms: appended.at_ms, principal, session, body: &body };
+    let turn =
+        IndexedTurn { seq: appended.seq, id: appended.id, at_ms: appended.at_ms, principal, session, body: &body };
     let indexed = indexing.add(tx, &turn).await?;
     Ok((appended.id, appended.seq, appended.hash, appended.at_ms, indexed))
 }
@@ -178,7 +183,10 @@ async fn replayed(conn: &mut SqliteConnection, remembered: Remembered) -> Result
 }
 
 /// Where a turn's vectors are now; `None` where it was forgotten.
-pub(crate) async fn projection_of(conn: &mut SqliteConnection, seq: Seq) -> Result<Option<(Projection, Option<EventId>)>, LaneError> {
+pub(crate) async fn projection_of(
+    conn: &mut SqliteConnection,
+    seq: Seq,
+) -> Result<Option<(Projection, Option<EventId>)>, LaneError> {
     let row = sqlx::query(
         "SELECT c.state, c.owner_seq FROM turns t
          LEFT JOIN claim_events e ON e.content = t.content AND e.seq = t.seq

@@ -95,7 +95,11 @@ pub(crate) struct OpenClaim {
 }
 
 /// Open claims by seq, those tried least first.
-pub(crate) async fn open(conn: &mut SqliteConnection, fingerprint: Fingerprint, limit: u32) -> Result<Vec<OpenClaim>, LaneError> {
+pub(crate) async fn open(
+    conn: &mut SqliteConnection,
+    fingerprint: Fingerprint,
+    limit: u32,
+) -> Result<Vec<OpenClaim>, LaneError> {
     let rows = sqlx::query(
         "SELECT content, owner_seq, token, points, state = 'RUNNING' FROM claims
          WHERE (state = 'RUNNING' OR payload_stale = 1) AND fingerprint = ? AND attempts < ?
@@ -219,5 +223,9 @@ pub(crate) async fn refused(tx: &mut WriteTx, content: [u8; 32]) -> Result<(), L
 
 /// Lets refused inputs be tried again.
 pub(crate) async fn retry_refused(tx: &mut WriteTx) -> Result<(), LaneError> {
-    sqlx::query("UPDATE claims SET attempts = 0 WHERE attempts > 0").execute(tx.conn()).await.map(drop).map_err(statement)
+    sqlx::query("UPDATE claims SET attempts = 0 WHERE attempts > 0")
+        .execute(tx.conn())
+        .await
+        .map(drop)
+        .map_err(statement)
 }

@@ -161,8 +161,10 @@ impl LaneClient for LaneStore {
         let counted = async {
             let mut conn = self.reader().await?;
             let counts = self.counts(&mut conn).await?;
-            let outbox: i64 =
-                sqlx::query_scalar("SELECT count(*) FROM purge_outbox").fetch_one(&mut *conn).await.map_err(statement)?;
+            let outbox: i64 = sqlx::query_scalar("SELECT count(*) FROM purge_outbox")
+                .fetch_one(&mut *conn)
+                .await
+                .map_err(statement)?;
             Ok::<_, LaneError>((counts, outbox.cast_unsigned()))
         };
         let counted = counted.await;

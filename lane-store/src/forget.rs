@@ -104,7 +104,11 @@ impl LaneStore {
 }
 
 /// Finds what still has a body. Unknown ids are not found, as a foreign one is; forgotten ones are passed over.
-async fn resolve(conn: &mut SqliteConnection, events: Option<&[EventId]>, session: Option<&str>) -> Result<Targets, LaneError> {
+async fn resolve(
+    conn: &mut SqliteConnection,
+    events: Option<&[EventId]>,
+    session: Option<&str>,
+) -> Result<Targets, LaneError> {
     let mut found = BTreeMap::new();
     if let Some(ids) = events {
         for (index, id) in ids.iter().enumerate() {

@@ -101,16 +101,25 @@ impl Indexing {
             .await
             .map_err(statement)?;
         let projected = self.projected_roles.contains(&body.role);
-        let duplicate_of =
-            if projected { claims::claim(tx, &content, self.fingerprint, *seq).await? } else { None };
+        let duplicate_of = if projected { claims::claim(tx, &content, self.fingerprint, *seq).await? } else { None };
         Ok(Indexed { chunks, projected, duplicate_of })
     }
 
     /// Makes the window field of a surviving turn again, after a turn before it was forgotten.
-    pub(crate) async fn rewrite_window(&self, conn: &mut SqliteConnection, seq: Seq, session: &str, body: &TurnBody) -> Result<(), LaneError> {
+    pub(crate) async fn rewrite_window(
+        &self,
+        conn: &mut SqliteConnection,
+        seq: Seq,
+        session: &str,
+        body: &TurnBody,
+    ) -> Result<(), LaneError> {
         let previous = previous_turns(conn, session, seq).await?;
         let tokens = document_tokens(&window_text(&previous, body), self.language);
-        sqlx::query("DELETE FROM fts_window WHERE rowid = ?").bind(seq.0.cast_signed()).execute(&mut *conn).await.map_err(statement)?;
+        sqlx::query("DELETE FROM fts_window WHERE rowid = ?")
+            .bind(seq.0.cast_signed())
+            .execute(&mut *conn)
+            .await
+            .map_err(statement)?;
         sqlx::query("INSERT INTO fts_window (rowid, tokens) VALUES (?, ?)")
             .bind(seq.0.cast_signed())
             .bind(tokens.join(" "))

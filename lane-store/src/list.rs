@@ -15,12 +15,14 @@ impl LaneStore {
     pub(crate) async fn list(&self, after: Seq, limit: u32) -> Result<EventPage, LaneError> {
         let limit = limit.clamp(1, 1000);
         let mut conn = self.reader().await?;
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?")))
-            .bind(after.0.cast_signed())
-            .bind(limit)
-            .fetch_all(&mut *conn)
-            .await
-            .map_err(statement)?;
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        )))
+        .bind(after.0.cast_signed())
+        .bind(limit)
+        .fetch_all(&mut *conn)
+        .await
+        .map_err(statement)?;
         let mut events = Vec::with_capacity(rows.len());
         for row in &rows {
             let row = from_sql(row).map_err(LaneError::internal)?;
@@ -32,12 +34,28 @@ impl LaneStore {
     }
 
     async fn listed(&self, conn: &mut sqlx::SqliteConnection, row: EventRow) -> Result<ListedEvent, LaneError> {
-        let EventRow { seq, id, at_ms, kind, principal, session, epoch: _, salt: _, body, commitment: _, prev_hash: _, hash } = row;
+        let EventRow {
+            seq,
+            id,
+            at_ms,
+            kind,
+            principal,
+            session,
+            epoch: _,
+            salt: _,
+            body,
+            commitment: _,
+            prev_hash: _,
+            hash,
+        } = row;
         let forgettable = kind.parse::<Kind>().is_ok_and(Kind::forgettable);
         let forgotten = body.is_none() && forgettable;
         let is_turn = kind == Kind::Turn.as_str();
-        let turn: Option<TurnBody> =
-            if is_turn && !self.state.is_bad(seq) { body.and_then(|bytes| serde_json::from_slice(&bytes).ok()) } else { None };
+        let turn: Option<TurnBody> = if is_turn && !self.state.is_bad(seq) {
+            body.and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        } else {
+            None
+        };
         let projection = if is_turn { projection_of(conn, seq).await? } else { None };
         let (text, role, speaker, at, metadata) = match turn {
             Some(TurnBody { text, role, speaker, at, metadata }) => (Some(text), Some(role), speaker, at, metadata),

@@ -75,7 +75,10 @@ pub(crate) async fn file(volume: &Volume, record: Option<&Record>, keys: &Keys) 
             declared
         }
         (None, None) => {
-            return Err(StoreError::Malformed { what: "log", why: "it has no id and there is no record to give one".into() });
+            return Err(StoreError::Malformed {
+                what: "log",
+                why: "it has no id and there is no record to give one".into(),
+            });
         }
     };
     sqlx::Connection::close(conn).await.map_err(StoreError::sqlite("close the log"))?;
@@ -227,16 +230,23 @@ pub(crate) async fn last_binding(conn: &mut SqliteConnection) -> Result<Option<(
     let failed = || StoreError::sqlite("read the log's binding");
     let seq: i64 = row.try_get(0).map_err(failed())?;
     let body: Option<Vec<u8>> = row.try_get(1).map_err(failed())?;
-    let body = body
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .ok_or_else(|| StoreError::Malformed { what: "binding", why: format!("the event at seq {seq} cannot be read") })?;
+    let body = body.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| StoreError::Malformed {
+        what: "binding",
+        why: format!("the event at seq {seq} cannot be read"),
+    })?;
     Ok(Some((Seq(seq.cast_unsigned()), body)))
 }
 
 /// The in-process vector engine in the lane's folder.
 #[cfg(feature = "edge")]
-pub(crate) async fn engine(volume: &Volume, dimension: usize, _record: Option<&Record>) -> Result<Arc<dyn VectorStore>, StoreError> {
-    crate::vectors::open_edge(&volume.vectors(), dimension).await.map_err(|error| StoreError::Vectors(error.to_string()))
+pub(crate) async fn engine(
+    volume: &Volume,
+    dimension: usize,
+    _record: Option<&Record>,
+) -> Result<Arc<dyn VectorStore>, StoreError> {
+    crate::vectors::open_edge(&volume.vectors(), dimension)
+        .await
+        .map_err(|error| StoreError::Vectors(error.to_string()))
 }
 
 /// Without the engine in the build a lane needs one that is handed in.

@@ -27,9 +27,11 @@ impl LaneStore {
         if self.vectors.has_shadow() {
             return Err(LaneError::Conflict { code: "rebuild_running", detail: "a rebuild is under way".into() });
         }
-        let generation = self.vectors.begin_shadow().await.map_err(|error| LaneError::Unavailable {
-            what: format!("the vector engine ({error})"),
-        })?;
+        let generation = self
+            .vectors
+            .begin_shadow()
+            .await
+            .map_err(|error| LaneError::Unavailable { what: format!("the vector engine ({error})") })?;
         let indexing = self.indexing();
         let (turns, claims) = self.writer()?.write(move |tx| Box::pin(reindex(tx, indexing))).await?;
         self.touched();
@@ -85,7 +87,8 @@ pub(crate) async fn reindex(tx: &mut WriteTx, indexing: Indexing) -> Result<(u64
         }
     }
     origins::rebuild(tx).await?;
-    let claims: i64 = sqlx::query_scalar("SELECT count(*) FROM claims").fetch_one(tx.conn()).await.map_err(statement)?;
+    let claims: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM claims").fetch_one(tx.conn()).await.map_err(statement)?;
     crate::memory::reindex_memory(tx, indexing.language).await?;
     tx.truncate_wal_after();
     Ok((turns, claims.cast_unsigned()))

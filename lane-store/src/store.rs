@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use lanekeeper_core::clock::Clock;
 use lanekeeper_core::encoder::Encoder;
 use lanekeeper_core::error::ReadOnlyReason;
-use lanekeeper_core::lane::{Language, LaneKind, ProjectedRoles};
+use lanekeeper_core::lane::{LaneKind, Language, ProjectedRoles};
 use lanekeeper_core::{Epoch, Hash32, LaneError, LaneName, LaneUid, LogId, Seq};
 use lanekeeper_federation::{Expectation, Fence, Holder, PublishedHead, Record, Registry, RegistryError};
 use sqlx::pool::PoolConnection;
@@ -106,7 +106,10 @@ pub struct LaneStore {
 
 impl std::fmt::Debug for LaneStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LaneStore").field("lane", &self.config.lane).field("uid", &self.config.uid).finish_non_exhaustive()
+        f.debug_struct("LaneStore")
+            .field("lane", &self.config.lane)
+            .field("uid", &self.config.uid)
+            .finish_non_exhaustive()
     }
 }
 
@@ -132,7 +135,12 @@ impl LaneStore {
         let keys = Keys::open(&volume)?;
         let record = match registry.read(&config.collection).await {
             Ok(record) => Some(record),
-            Err(error @ (RegistryError::Unreadable { .. } | RegistryError::Garbled { .. } | RegistryError::Missing { .. } | RegistryError::Taken { .. })) => {
+            Err(
+                error @ (RegistryError::Unreadable { .. }
+                | RegistryError::Garbled { .. }
+                | RegistryError::Missing { .. }
+                | RegistryError::Taken { .. }),
+            ) => {
                 tracing::warn!(%error, "the lane opens without its record and will refuse writes");
                 None
             }
@@ -225,7 +233,9 @@ impl LaneStore {
         };
         match bound {
             None => Ok(Some((Kind::Opened, body))),
-            Some(bound) if bound.uid == config.uid && bound.public_key == keys.public() && accepted.is_none() => Ok(None),
+            Some(bound) if bound.uid == config.uid && bound.public_key == keys.public() && accepted.is_none() => {
+                Ok(None)
+            }
             // A head was accepted, or the keys on the volume are new ones (a backup holds none).
             Some(bound) if bound.uid == config.uid => Ok(Some((Kind::Restored, body))),
             Some(bound) if config.adopt == Some(bound.uid) => Ok(Some((Kind::Adopted, body))),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lanekeeper_core::clock::{Clock, SystemClock};
 use lanekeeper_core::encoder::{Encoder, QueryEncoding, Work, WorkKind};
-use lanekeeper_core::lane::{Language, LaneKind};
+use lanekeeper_core::lane::{LaneKind, Language};
 use lanekeeper_core::lane_client::{AppendRequest, Caller, Idempotency, LaneClient, StoreAnswer, StoreRecall};
 use lanekeeper_core::principal::Principal;
 use lanekeeper_core::scope::{EffectiveScope, Role, Scope};
@@ -124,7 +124,12 @@ impl Stage {
     }
 
     pub fn parts(&self) -> LaneParts {
-        LaneParts { registry: self.registry.clone(), encoder: self.encoder.clone(), vectors: None, clock: self.clock.clone() }
+        LaneParts {
+            registry: self.registry.clone(),
+            encoder: self.encoder.clone(),
+            vectors: None,
+            clock: self.clock.clone(),
+        }
     }
 
     pub async fn try_open(&self) -> Result<Arc<LaneStore>, StoreError> {

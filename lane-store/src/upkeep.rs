@@ -36,7 +36,9 @@ async fn first(store: Weak<LaneStore>, mut stop: tokio::sync::watch::Receiver<bo
     projector::start(&strong);
     let walk = async {
         match strong.verify_whole().await {
-            Ok(report) if report.ok => tracing::info!(events = report.events, signed_up_to = report.signed_up_to, "the log holds"),
+            Ok(report) if report.ok => {
+                tracing::info!(events = report.events, signed_up_to = report.signed_up_to, "the log holds")
+            }
             Ok(report) => tracing::error!(statement = %report.statement, "the log does not hold"),
             Err(error) => tracing::warn!(%error, "the log was not walked"),
         }
@@ -91,10 +93,14 @@ impl LaneStore {
     /// An empty group: its commit empties the write-ahead log if no reader needs it any more.
     async fn empty_wal(&self) {
         if let Ok(writer) = self.writer() {
-            let _ = writer.write(|tx| Box::pin(async move {
-                tx.truncate_wal_after();
-                Ok(())
-            })).await;
+            let _ = writer
+                .write(|tx| {
+                    Box::pin(async move {
+                        tx.truncate_wal_after();
+                        Ok(())
+                    })
+                })
+                .await;
         }
     }
 

@@ -30,7 +30,8 @@ impl LaneStore {
     }
 
     async fn walk_whole(&self, conn: &mut SqliteConnection) -> Result<Report, LaneError> {
-        let total: i64 = sqlx::query_scalar("SELECT count(*) FROM events").fetch_one(&mut *conn).await.map_err(statement)?;
+        let total: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM events").fetch_one(&mut *conn).await.map_err(statement)?;
         let total = total.cast_unsigned();
         self.state.set_verifying(Some((0, total)));
         let checkpoints = opening::checkpoints(conn).await?;

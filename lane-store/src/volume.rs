@@ -25,7 +25,11 @@ pub struct Volume {
 /// Makes a folder 0700.
 pub(crate) fn private_folder(path: &Path) -> Result<(), StoreError> {
     let mode = if guard("private_files") { 0o700 } else { 0o755 };
-    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| StoreError::io("make folder", path, error))
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(|error| StoreError::io("make folder", path, error))
 }
 
 /// Opens (and if needed makes, 0600) a file for writing.
@@ -42,7 +46,8 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), StoreError> {
 /// Writes a whole file: temp file beside it (0600), fsync, rename, fsync of the folder.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    let mut temp = tempfile::NamedTempFile::new_in(folder).map_err(|error| StoreError::io("write into", folder, error))?;
+    let mut temp =
+        tempfile::NamedTempFile::new_in(folder).map_err(|error| StoreError::io("write into", folder, error))?;
     temp.write_all(bytes)
         .and_then(|()| temp.as_file().sync_all())
         .map_err(|error| StoreError::io("write", temp.path(), error))?;
@@ -113,11 +118,16 @@ impl Volume {
             Ok(mut file) => {
                 let mut bytes = Vec::new();
                 file.read_to_end(&mut bytes).map_err(|error| StoreError::io("read", &path, error))?;
-                bytes.try_into().map_err(|_| StoreError::Malformed { what: "key file", why: format!("{} must hold 32 bytes", path.display()) })
+                bytes.try_into().map_err(|_| StoreError::Malformed {
+                    what: "key file",
+                    why: format!("{} must hold 32 bytes", path.display()),
+                })
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let mut bytes = [0_u8; 32];
-                getrandom::fill(&mut bytes).map_err(|error| StoreError::io("random bytes for", &path, std::io::Error::other(error.to_string())))?;
+                getrandom::fill(&mut bytes).map_err(|error| {
+                    StoreError::io("random bytes for", &path, std::io::Error::other(error.to_string()))
+                })?;
                 replace_file(&path, &bytes)?;
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
                     .map_err(|error| StoreError::io("make private", &path, error))?;

@@ -289,7 +289,14 @@ impl WriterTask {
                     continue;
                 }
             };
-            let tx = WriteTx { conn: connection, head, fenced, now_ms: self.clock.now_ms(), broken: false, truncate_wal: false };
+            let tx = WriteTx {
+                conn: connection,
+                head,
+                fenced,
+                now_ms: self.clock.now_ms(),
+                broken: false,
+                truncate_wal: false,
+            };
             conn = self.group(tx, group, &mut last_checkpoint_ms).await;
         }
         // Closing: sign what was written since the last checkpoint.
@@ -305,7 +312,12 @@ impl WriterTask {
     }
 
     /// Runs one group. Gives the connection back unless it must be opened again.
-    async fn group(&mut self, mut tx: WriteTx, group: Vec<Box<dyn Job>>, last_checkpoint_ms: &mut i64) -> Option<SqliteConnection> {
+    async fn group(
+        &mut self,
+        mut tx: WriteTx,
+        group: Vec<Box<dyn Job>>,
+        last_checkpoint_ms: &mut i64,
+    ) -> Option<SqliteConnection> {
         let before = tx.head;
         if let Err(error) = sqlx::query("BEGIN IMMEDIATE").execute(&mut tx.conn).await {
             finish_all(group, &statement(error));
@@ -411,7 +423,11 @@ impl WriterTask {
         let body = serde_json::to_vec(body).map_err(LaneError::internal)?;
         tx.append(NewEvent { kind: *kind, at_ms: None, principal: None, session: None, body }).await?;
         // From here on the log itself tells that a head was accepted.
-        sqlx::query("DELETE FROM meta WHERE key = 'accepted_head'").execute(tx.conn()).await.map(drop).map_err(statement)
+        sqlx::query("DELETE FROM meta WHERE key = 'accepted_head'")
+            .execute(tx.conn())
+            .await
+            .map(drop)
+            .map_err(statement)
     }
 
     async fn sign(&self, conn: &mut SqliteConnection, head: Head, now_ms: i64) -> Result<(), sqlx::Error> {

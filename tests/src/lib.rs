@@ -15,7 +15,10 @@ use lanekeeper_embedder::{BuiltinEncoder, model_dir};
 /// `LANEKEEPER_REQUIRE_MODEL=1` (which `make test` sets after fetching it).
 #[must_use]
 pub fn builtin() -> Option<Arc<BuiltinEncoder>> {
-    match model_dir().map_err(|error| error.to_string()).and_then(|dir| BuiltinEncoder::open(&dir).map_err(|error| error.to_string())) {
+    match model_dir()
+        .map_err(|error| error.to_string())
+        .and_then(|dir| BuiltinEncoder::open(&dir).map_err(|error| error.to_string()))
+    {
         Ok(encoder) => Some(Arc::new(encoder)),
         Err(error) => {
             assert!(std::env::var_os("LANEKEEPER_REQUIRE_MODEL").is_none(), "{error}");

@@ -46,7 +46,12 @@ fn free_port() -> u16 {
 impl Server {
     /// Starts it over `root/manifests` and `root/data` and waits until it listens. Output goes to
     /// `root/stdout.log` and `root/stderr.log`, appended.
-    pub fn start(program: &str, root: &Path, arguments: &[String], environment: &[(&str, String)]) -> Result<Self, String> {
+    pub fn start(
+        program: &str,
+        root: &Path,
+        arguments: &[String],
+        environment: &[(&str, String)],
+    ) -> Result<Self, String> {
         let append = |name: &str| std::fs::OpenOptions::new().create(true).append(true).open(root.join(name)).unwrap();
         let metrics = format!("127.0.0.1:{}", free_port());
         let mut command = Command::new(program);
@@ -150,7 +155,8 @@ pub async fn post(
     key: Option<&str>,
     body: &Value,
 ) -> Result<(u16, Value), String> {
-    let mut request = client.post(url).bearer_auth(token).header("content-type", "application/json").body(body.to_string());
+    let mut request =
+        client.post(url).bearer_auth(token).header("content-type", "application/json").body(body.to_string());
     if let Some(key) = key {
         request = request.header("idempotency-key", key);
     }

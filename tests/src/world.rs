@@ -255,11 +255,8 @@ impl World {
 
     /// Puts a lane into the directory as it is in `running` (a changed view, a client that fails).
     pub fn put(&mut self, running: Running) {
-        let handle = LaneHandle {
-            view: running.view.clone(),
-            client: running.client.clone(),
-            encoder: self.encoder.clone(),
-        };
+        let handle =
+            LaneHandle { view: running.view.clone(), client: running.client.clone(), encoder: self.encoder.clone() };
         self.directory.0.lock().unwrap().insert(running.view.name.clone(), Arc::new(handle));
         self.lanes.insert(running.view.name.clone(), running);
     }
@@ -311,7 +308,14 @@ impl World {
     }
 
     /// One request.
-    pub async fn call(&self, method: Method, path: &str, token: Option<&str>, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        token: Option<&str>,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Answer {
         call(&self.router, method, path, token, headers, body).await
     }
 

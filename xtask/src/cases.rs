@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn an_outcome_is_read_from_the_end_of_its_line() {
-        let found = outcomes("test a::b ... ok\ntest c ... seed 5\ntest d ... FAILED\ntest a::b ... ok\nnoise ... ok\n");
+        let found =
+            outcomes("test a::b ... ok\ntest c ... seed 5\ntest d ... FAILED\ntest a::b ... ok\nnoise ... ok\n");
         assert_eq!(found.get("a::b"), Some(&true));
         assert_eq!(found.get("c"), Some(&false));
         assert_eq!(found.get("d"), Some(&false));

@@ -120,7 +120,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         for test in tests {
             let (target, test_name) = test.split_once("::").context("a test is written TARGET::name")?;
             let binary = binaries.get(target).with_context(|| {
-                format!("no test binary {target}; there are {}", binaries.keys().cloned().collect::<Vec<_>>().join(", "))
+                format!(
+                    "no test binary {target}; there are {}",
+                    binaries.keys().cloned().collect::<Vec<_>>().join(", ")
+                )
             })?;
             let fails_without = !passes(binary, test_name, Some(name))?;
             // A test that fails anyway shows nothing: it must pass with the guard in place.

@@ -51,7 +51,7 @@ impl Rebuild {
 /// Until no turn waits for its vectors. Ctrl-C ends the waiting, not the work.
 async fn wait(server: &Server, lane: &LaneName) -> Result<(), Failure> {
     let mut most = 0;
-    let bar = output::progress::items(0, "vectors");
+    let bar = output::progress::items(Some(0), "vectors");
     loop {
         let summary = server.summary(lane).await?;
         let pending = summary.counts.map(|counts| counts.pending_projection);

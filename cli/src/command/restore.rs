@@ -117,9 +117,10 @@ impl Stopped {
                 self.move_aside()?;
             }
         }
-        if is_other {
+        if is_other || self.own_record().await?.is_none() {
             self.take_over(&manifest).await?;
         }
+        self.bind(&manifest)?;
         let file = open(archive)?;
         let bar = output::progress::bytes(file.metadata().ok().map(|metadata| metadata.len()), "restore");
         let restored =
@@ -193,14 +194,14 @@ impl Stopped {
         Ok(())
     }
 
-    /// Gives the lane the backup's log: its id, an epoch above all of its rows, and a record without a head.
+    /// Gives the lane the backup's log: its id, an epoch above all of its rows, and a record without a head. So
+    /// too where the record is gone: nobody knows any more what head the log had come to.
     async fn take_over(&mut self, manifest: &BackupManifest) -> Result<(), Failure> {
         let record = self.own_record().await?;
         let known = record.as_ref().map_or(self.file.epoch, |record| record.spec.epoch);
         let generation = record.as_ref().map_or(Generation(1), |record| record.spec.generation);
         let file = LaneFile {
             log_id: manifest.log_id,
-            adopted_from: (manifest.uid != self.file.uid).then_some(manifest.uid),
             epoch: self.file.epoch.max(known).max(manifest.epoch).next(),
             stage: Stage::New,
             ..self.file.clone()
@@ -217,6 +218,15 @@ impl Stopped {
         let file = LaneFile { stage: Stage::Active, ..file };
         file.write(&self.folder).map_err(failed)?;
         self.file = file;
+        Ok(())
+    }
+
+    /// A backup from before the lane was adopted is bound to the UID of then.
+    fn bind(&mut self, manifest: &BackupManifest) -> Result<(), Failure> {
+        if manifest.uid != self.file.uid && self.file.adopted_from != Some(manifest.uid) {
+            self.file.adopted_from = Some(manifest.uid);
+            self.file.write(&self.folder).map_err(failed)?;
+        }
         Ok(())
     }
 

@@ -92,12 +92,11 @@ impl Save {
             }
             Some(lines)
         };
-        let bar = output::progress::items(total.unwrap_or(0), "turns");
+        let bar = output::progress::items(total, "turns");
         let mut sum = Sum::default();
         for batch in Batches::open(file, defaults)? {
             let batch = batch?;
             batch.check(now_ms)?;
-            bar.inc(0);
             let turns = batch.turns();
             let answer = self.send(server, lane, batch).await?;
             sum.add(&answer.value);

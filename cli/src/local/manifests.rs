@@ -120,6 +120,8 @@ enum Document {
     },
     /// Refused, and it does not say whose it is.
     Nameless(String),
+    /// Of somebody else's API: no lane of ours, whatever it is.
+    Foreign(String),
 }
 
 #[derive(Debug)]
@@ -180,15 +182,16 @@ impl Follower {
         self.watch(now, files);
         pass.settled = self.files.values().all(|file| file.settled);
         let mut mentions = Mentions::new();
-        let mut opaque = BTreeSet::new();
+        // Files that may mean anything, with what is wrong with them.
+        let mut opaque: BTreeMap<&str, Option<&'static str>> = BTreeMap::new();
         let mut embedders: BTreeMap<&str, Vec<(&str, &Result<EmbedderSpec, String>)>> = BTreeMap::new();
         for (file, watched) in &self.files {
             match &watched.declared {
                 Declared::Unknown => {
-                    opaque.insert(file.as_str());
+                    opaque.insert(file, None);
                 }
                 Declared::Opaque { code, why } => {
-                    opaque.insert(file.as_str());
+                    opaque.insert(file, Some(code));
                     pass.problems.add(Subject::File(file.clone()), code, why);
                 }
                 Declared::Documents(documents) => {
@@ -198,8 +201,11 @@ impl Follower {
                             Document::Embedder { name, outcome } => {
                                 embedders.entry(name).or_default().push((file, outcome))
                             }
+                            Document::Foreign(why) => {
+                                pass.problems.add(Subject::File(file.clone()), "manifest_foreign", why);
+                            }
                             Document::Nameless(why) => {
-                                opaque.insert(file.as_str());
+                                opaque.insert(file, Some("manifest_refused"));
                                 pass.problems.add(Subject::File(file.clone()), "manifest_refused", why);
                             }
                         }
@@ -213,8 +219,17 @@ impl Follower {
             mentioned(name, said, known, &mut pass);
         }
         for (name, known) in &mut self.lanes {
-            if mentions.contains_key(name) || opaque.contains(known.source.as_str()) {
+            if mentions.contains_key(name) {
                 known.missing_since_ms = None;
+                continue;
+            }
+            if let Some(code) = opaque.get(known.source.as_str()) {
+                known.missing_since_ms = None;
+                if let Some(code) = code {
+                    let why =
+                        format!("{} declared it and cannot be understood now; the lane stays as it was", known.source);
+                    pass.problems.add(Subject::Lane(name.clone()), code, why);
+                }
                 continue;
             }
             let since = *known.missing_since_ms.get_or_insert(now.steady_ms);
@@ -353,12 +368,19 @@ fn refused(error: DocumentError) -> Document {
             }
         }
         None => match fault {
+            DocumentFault::OtherKind { api_version, kind } if is_foreign(&api_version, &kind) => Document::Foreign(why),
             DocumentFault::OtherKind { .. }
             | DocumentFault::NotAnObject
             | DocumentFault::Refused(_)
             | DocumentFault::Twice => Document::Nameless(why),
         },
     }
+}
+
+/// Whether a document is certainly not meant as ours. A misspelt version of ours is not certain.
+fn is_foreign(api_version: &str, kind: &str) -> bool {
+    let ours = api_version.contains(lanekeeper_crds::GROUP) || matches!(kind, "Lane" | "Embedder");
+    !ours && !api_version.is_empty() && !kind.is_empty()
 }
 
 #[cfg(test)]

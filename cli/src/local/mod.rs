@@ -3,7 +3,7 @@
 //! # Flow
 //! The data folder is locked, the listeners are bound, the lanes of the data folder are loaded, the folder of
 //! manifests is looked at until every file in it counts; then requests are served and the folder is looked at
-//! once a second. On SIGTERM, SIGINT or SIGHUP: no new requests, running ones get a moment, every store is
+//! once a second. On SIGTERM or SIGINT: no new requests, running ones get a moment, every store is
 //! closed. Five seconds after the signal the process is gone, finished or not: a kill loses nothing either.
 //!
 //! # Not here

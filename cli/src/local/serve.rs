@@ -82,7 +82,8 @@ pub(crate) async fn serve(options: Options) -> Result<(), Failure> {
     }
     let app = App::new(Parts { directory, verifiers, clock, limits: Limits::default(), steps: Steps::default() });
     let (stop, stopping) = watch::channel(false);
-    let supervising = tokio::spawn(supervisor.run(stopping.clone()));
+    let (close, closing) = watch::channel(false);
+    let supervising = tokio::spawn(supervisor.run(closing));
     let metrics =
         metrics_listener.map(|listener| serving(listener, metrics_router(&app), stopping.clone())).transpose()?;
     let api = serving(listener, router(&app), stopping)?;
@@ -95,6 +96,8 @@ pub(crate) async fn serve(options: Options) -> Result<(), Failure> {
         let serving: Vec<JoinHandle<()>> =
             [Some(api), metrics].into_iter().flatten().map(|serving| serving.task).collect();
         drain(serving).await;
+        // Only now: a request that was let in still finds its lane.
+        let _ = close.send(true);
         supervising.await
     };
     tokio::select! {
@@ -167,28 +170,23 @@ fn announce(folder: &DataFolder, api: &Serving, metrics: Option<&Serving>) -> Re
     Ok(())
 }
 
-/// The signals that end the process in order.
+/// The signals that end the process in order. Not SIGHUP: listening for it would undo `nohup`, and where it
+/// does end the process that is a kill, which loses nothing.
 struct Signals {
     term: Signal,
     int: Signal,
-    hangup: Signal,
 }
 
 impl Signals {
     fn new() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::because("cannot listen for signals", &error));
-        Ok(Self {
-            term: listen(SignalKind::terminate())?,
-            int: listen(SignalKind::interrupt())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
+        Ok(Self { term: listen(SignalKind::terminate())?, int: listen(SignalKind::interrupt())? })
     }
 
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
             _ = self.int.recv() => "SIGINT",
-            _ = self.hangup.recv() => "SIGHUP",
         }
     }
 }

@@ -10,9 +10,12 @@ fn styled(bar: ProgressBar, what: &'static str, template: &str) -> ProgressBar {
     bar
 }
 
-/// Counts things out of a known number.
-pub(crate) fn items(total: u64, what: &'static str) -> ProgressBar {
-    styled(ProgressBar::new(total), what, "{prefix} {bar:30} {pos}/{len} {msg} {elapsed}")
+/// Counts things; `total` where it is known.
+pub(crate) fn items(total: Option<u64>, what: &'static str) -> ProgressBar {
+    match total {
+        Some(total) => styled(ProgressBar::new(total), what, "{prefix} {bar:30} {pos}/{len} {msg} {elapsed}"),
+        None => styled(ProgressBar::new_spinner(), what, "{prefix} {spinner} {pos} {msg} {elapsed}"),
+    }
 }
 
 /// Counts bytes; `total` where it is known.

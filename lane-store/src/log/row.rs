@@ -239,7 +239,8 @@ impl EventRow {
     /// The hash that the other fields give. A missing principal or session differs from an empty one.
     #[must_use]
     pub fn computed_hash(&self) -> Hash32 {
-        let Self { seq, id, at_ms, kind, principal, session, epoch, salt: _, body: _, commitment, prev_hash, hash: _ } = self;
+        let Self { seq, id, at_ms, kind, principal, session, epoch, salt: _, body: _, commitment, prev_hash, hash: _ } =
+            self;
         let mut hasher = Sha256::new();
         hasher.update(ROW_TAG);
         let mut field = |bytes: &[u8]| {
@@ -267,7 +268,8 @@ impl EventRow {
 }
 
 /// Columns of an [`EventRow`] in the order [`from_sql`] reads them.
-pub(crate) const COLUMNS: &str = "seq, id, at_ms, kind, principal, session, epoch, salt, body, commitment, prev_hash, hash";
+pub(crate) const COLUMNS: &str =
+    "seq, id, at_ms, kind, principal, session, epoch, salt, body, commitment, prev_hash, hash";
 
 /// Reads a row; a column of another type or length than ours is a damaged row, not a fault of ours.
 pub(crate) fn from_sql(row: &sqlx::sqlite::SqliteRow) -> Result<EventRow, String> {

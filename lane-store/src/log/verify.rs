@@ -65,7 +65,13 @@ impl Walk {
 
     /// A walk that starts after a row that is known to hold (its hash was signed).
     #[must_use]
-    pub fn from(seq: Seq, hash: Hash32, epoch: Epoch, binding: Option<BindingBody>, checkpoints: Vec<Checkpoint>) -> Self {
+    pub fn from(
+        seq: Seq,
+        hash: Hash32,
+        epoch: Epoch,
+        binding: Option<BindingBody>,
+        checkpoints: Vec<Checkpoint>,
+    ) -> Self {
         let public_keys = binding.iter().map(|body| (Seq(0), body.public_key)).collect();
         Self {
             next: seq.next(),
@@ -159,7 +165,8 @@ impl Walk {
                 Ok(())
             }
             Ok(Kind::Opened | Kind::Adopted | Kind::Restored) => {
-                let binding: BindingBody = serde_json::from_slice(body).map_err(|_| "its binding body cannot be read")?;
+                let binding: BindingBody =
+                    serde_json::from_slice(body).map_err(|_| "its binding body cannot be read")?;
                 self.public_keys.push((row.seq, binding.public_key));
                 self.binding = Some(binding);
                 Ok(())
@@ -192,7 +199,8 @@ impl Walk {
         }
         if self.bad.is_none() {
             if let Some(checkpoint) = self.checkpoints.first() {
-                self.bad = Some(BadRow { seq: checkpoint.seq, reason: "a checkpoint names a row that is not there".into() });
+                self.bad =
+                    Some(BadRow { seq: checkpoint.seq, reason: "a checkpoint names a row that is not there".into() });
             }
         }
         let head = Seq(self.next.0.saturating_sub(1));

@@ -15,7 +15,9 @@ use crate::store::LaneStore;
 impl LaneStore {
     /// Compares the collection with the ledger. Gives how many claims were reopened and strays deleted.
     pub(crate) async fn heal_vectors(&self) -> Result<(u64, u64), LaneError> {
-        let engine = |error: crate::vectors::VectorError| LaneError::Unavailable { what: format!("the vector engine ({error})") };
+        let engine = |error: crate::vectors::VectorError| LaneError::Unavailable {
+            what: format!("the vector engine ({error})"),
+        };
         if self.has_older_vectors().await? {
             return self.remake_vectors().await;
         }

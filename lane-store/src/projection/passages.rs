@@ -64,7 +64,11 @@ pub(crate) fn passages(turn: &OwnedTurn, token_states: bool) -> Vec<Passage> {
                 Some(speaker) if n == 0 && token_states => format!("{speaker}: {text}"),
                 _ => text.to_owned(),
             };
-            Passage { context: if token_states { context.clone() } else { String::new() }, header: header.clone(), chunk }
+            Passage {
+                context: if token_states { context.clone() } else { String::new() },
+                header: header.clone(),
+                chunk,
+            }
         })
         .collect()
 }

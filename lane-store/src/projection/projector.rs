@@ -180,7 +180,11 @@ impl LaneStore {
         self.write_in(move |tx| {
             Box::pin(async move {
                 for row in rows {
-                    sqlx::query("DELETE FROM purge_outbox WHERE event_id = ?").bind(row).execute(tx.conn()).await.map_err(statement)?;
+                    sqlx::query("DELETE FROM purge_outbox WHERE event_id = ?")
+                        .bind(row)
+                        .execute(tx.conn())
+                        .await
+                        .map_err(statement)?;
                 }
                 Ok(())
             })
@@ -192,13 +196,20 @@ impl LaneStore {
     async fn write_in<T, F>(&self, work: F) -> Result<T, Trouble>
     where
         T: Send + 'static,
-        F: for<'t> FnOnce(&'t mut crate::writer::WriteTx) -> futures::future::BoxFuture<'t, Result<T, LaneError>> + Send + 'static,
+        F: for<'t> FnOnce(&'t mut crate::writer::WriteTx) -> futures::future::BoxFuture<'t, Result<T, LaneError>>
+            + Send
+            + 'static,
     {
         self.writer().map_err(Trouble::Lane)?.write(work).await.map_err(Trouble::Lane)
     }
 
     /// Sessions, roles, speakers and times of every holder, so that filters inside the engine see them all.
-    async fn payload(&self, conn: &mut SqliteConnection, claim: &OpenClaim, event_id: EventId) -> Result<Payload, LaneError> {
+    async fn payload(
+        &self,
+        conn: &mut SqliteConnection,
+        claim: &OpenClaim,
+        event_id: EventId,
+    ) -> Result<Payload, LaneError> {
         let rows = sqlx::query(
             "SELECT t.session, t.role, t.speaker, t.at_ms FROM claim_events e JOIN turns t ON t.seq = e.seq WHERE e.content = ?",
         )
@@ -241,7 +252,10 @@ impl LaneStore {
         for (claim, payload) in refreshed {
             for n in 0..claim.points {
                 let payload = Payload { n, ..payload.clone() };
-                self.vectors.set_payload(vec![point_id(payload.event_id, n)], payload).await.map_err(Trouble::Engine)?;
+                self.vectors
+                    .set_payload(vec![point_id(payload.event_id, n)], payload)
+                    .await
+                    .map_err(Trouble::Engine)?;
             }
             done.push((claim.content, claim.token, payload.at_ms.len()));
         }

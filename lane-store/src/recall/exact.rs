@@ -98,12 +98,22 @@ impl LaneStore {
                 scores.insert(Arm::Vector, cosine);
             }
             let folded = holders.get(&content).map_or(0, |(_, count)| count.saturating_sub(1));
-            candidates.push(body.candidate(seq, content, scores, ranks.get(&content).cloned().unwrap_or_default(), folded));
+            candidates.push(body.candidate(
+                seq,
+                content,
+                scores,
+                ranks.get(&content).cloned().unwrap_or_default(),
+                folded,
+            ));
         }
         Ok(candidates)
     }
 
-    async fn text_scores(&self, seqs: &[Seq], terms: &Terms) -> Result<(HashMap<Seq, StoredTurn>, HashMap<Seq, (f64, f64)>), LaneError> {
+    async fn text_scores(
+        &self,
+        seqs: &[Seq],
+        terms: &Terms,
+    ) -> Result<(HashMap<Seq, StoredTurn>, HashMap<Seq, (f64, f64)>), LaneError> {
         let json = serde_json::to_string(seqs).map_err(LaneError::internal)?;
         let mut conn = self.reader().await?;
         let bodies = bodies(&mut conn, &json).await?;
@@ -139,7 +149,8 @@ impl LaneStore {
         vector: Option<&[f32]>,
     ) -> Result<HashMap<[u8; 32], f64>, LaneError> {
         let Some(vector) = vector else { return Ok(HashMap::new()) };
-        let hex: Vec<String> = contents.map(|content| lanekeeper_core::Hash32::from_bytes(content).to_string()).collect();
+        let hex: Vec<String> =
+            contents.map(|content| lanekeeper_core::Hash32::from_bytes(content).to_string()).collect();
         let json = serde_json::to_string(&hex).map_err(LaneError::internal)?;
         let mut conn = self.reader().await?;
         let rows = sqlx::query(
@@ -191,7 +202,14 @@ struct StoredTurn {
 }
 
 impl StoredTurn {
-    fn candidate(&self, seq: Seq, content: [u8; 32], scores: BTreeMap<Arm, f64>, ranks: BTreeMap<Arm, u32>, folded: u32) -> Candidate {
+    fn candidate(
+        &self,
+        seq: Seq,
+        content: [u8; 32],
+        scores: BTreeMap<Arm, f64>,
+        ranks: BTreeMap<Arm, u32>,
+        folded: u32,
+    ) -> Candidate {
         let Self { id, at_ms, session, principal, body } = self;
         let TurnBody { text, role, speaker, at, metadata } = body;
         Candidate {
@@ -250,7 +268,8 @@ async fn field_scores(
     stats: &FieldStats,
 ) -> Result<HashMap<Seq, f64>, LaneError> {
     let tokens: Vec<&str> = terms.tokens.iter().map(String::as_str).collect();
-    let idfs: Vec<f64> = tokens.iter().map(|token| idf(stats.df.get(*token).copied().unwrap_or(0), terms.rows)).collect();
+    let idfs: Vec<f64> =
+        tokens.iter().map(|token| idf(stats.df.get(*token).copied().unwrap_or(0), terms.rows)).collect();
     let rows = sqlx::query(sql).bind(json).fetch_all(conn).await.map_err(statement)?;
     let mut scores = HashMap::with_capacity(rows.len());
     for row in rows {

@@ -91,7 +91,10 @@ impl TurnFilter {
     }
 
     /// Binds ?2 to ?6.
-    pub(crate) fn bind<'q>(&'q self, query: sqlx::query::Query<'q, Sqlite, SqliteArguments>) -> sqlx::query::Query<'q, Sqlite, SqliteArguments> {
+    pub(crate) fn bind<'q>(
+        &'q self,
+        query: sqlx::query::Query<'q, Sqlite, SqliteArguments>,
+    ) -> sqlx::query::Query<'q, Sqlite, SqliteArguments> {
         query
             .bind(self.sessions_json.as_deref())
             .bind(self.roles_json.as_deref())

@@ -56,12 +56,14 @@ pub(crate) struct Question {
 impl LaneStore {
     /// Candidates of every arm. The caller is admitted already.
     pub(crate) async fn recall_turns(&self, caller: &Caller, request: StoreRecall) -> Result<StoreAnswer, LaneError> {
-        let StoreRecall { query, encoding, fingerprint, surfaces, filter, arms_off, idf_pooling, deadline_ms } = request;
+        let StoreRecall { query, encoding, fingerprint, surfaces, filter, arms_off, idf_pooling, deadline_ms } =
+            request;
         let settings = self.settings();
         let mut conn = self.reader().await?;
         let names = speakers(&mut conn).await?;
         let speakers = KnownSpeakers::new(&names);
-        let question = Question { language: settings.language, filter: TurnFilter::new(&filter, &self.keys)?, speakers };
+        let question =
+            Question { language: settings.language, filter: TurnFilter::new(&filter, &self.keys)?, speakers };
         let mut arms = BTreeMap::new();
         let searches_turns = surfaces.contains(&Surface::Turns) && question.filter.admits_turns;
         let mut answer = StoreAnswer {
@@ -74,7 +76,8 @@ impl LaneStore {
             has_speakers: !question.speakers.is_empty(),
             speaker_in_query: question.speakers.named_in(&query).map(str::to_owned),
         };
-        if surfaces.contains(&Surface::Memory) && question.filter.admits_memory && !arms_off.contains(&Arm::MemoryText) {
+        if surfaces.contains(&Surface::Memory) && question.filter.admits_memory && !arms_off.contains(&Arm::MemoryText)
+        {
             let (memory, coverage) = self.recall_paragraphs(&mut conn, caller, &query, &question).await?;
             answer.memory = memory;
             arms.insert(Arm::MemoryText, coverage);
@@ -114,7 +117,8 @@ impl LaneStore {
         let (vector, vector_pool) = match found {
             Ok((vector, pool, dangling)) => {
                 answer.counts.dangling_skipped = dangling;
-                answer.pooling = Some(if self.encoder.has_token_states() { "idf_weighted" } else { "server" }.to_owned());
+                answer.pooling =
+                    Some(if self.encoder.has_token_states() { "idf_weighted" } else { "server" }.to_owned());
                 arms.insert(Arm::Vector, ArmCoverage::searched());
                 (Some(vector), pool)
             }
@@ -130,7 +134,10 @@ impl LaneStore {
                 coverage.reason = Some("rebuilding".into());
             }
         }
-        let floor = settings.min_score.or_else(|| self.encoder.baseline().map(|baseline| baseline.p99)).unwrap_or(FLOOR_DEFAULT);
+        let floor = settings
+            .min_score
+            .or_else(|| self.encoder.baseline().map(|baseline| baseline.p99))
+            .unwrap_or(FLOOR_DEFAULT);
         answer.floor = vector.as_ref().map(|_| floor);
         let pools = exact::Pools { turn: turn_pool, window: window_pool, vector: vector_pool };
         answer.candidates = self.exact(&pools, &terms, &question, vector.as_deref(), floor).await?;

@@ -25,8 +25,10 @@ pub(crate) struct StoredParagraph {
 
 /// Paragraphs of the owners whose memory this caller may read, by owner and position.
 pub(crate) async fn readable(conn: &mut SqliteConnection, caller: &Caller) -> Result<Vec<StoredParagraph>, LaneError> {
-    let owners: Vec<String> =
-        sqlx::query_scalar("SELECT owner FROM memory_files ORDER BY owner").fetch_all(&mut *conn).await.map_err(statement)?;
+    let owners: Vec<String> = sqlx::query_scalar("SELECT owner FROM memory_files ORDER BY owner")
+        .fetch_all(&mut *conn)
+        .await
+        .map_err(statement)?;
     let owners: Vec<String> =
         owners.into_iter().filter(|owner| caller.on_memory(owner, Action::MemoryRead) == Decision::Auto).collect();
     let json = serde_json::to_string(&owners).map_err(LaneError::internal)?;
@@ -79,8 +81,10 @@ impl LaneStore {
         };
         paragraphs.retain(|stored| question.filter.admits_time(stored.at_ms));
         let tokens: Vec<&str> = terms.terms.iter().map(|term| term.token.as_str()).collect();
-        let counted: Vec<(Vec<u32>, u32)> =
-            paragraphs.iter().map(|stored| term_frequencies(stored.tokens.split(' ').filter(|t| !t.is_empty()), &tokens)).collect();
+        let counted: Vec<(Vec<u32>, u32)> = paragraphs
+            .iter()
+            .map(|stored| term_frequencies(stored.tokens.split(' ').filter(|t| !t.is_empty()), &tokens))
+            .collect();
         let rows = paragraphs.len() as u64;
         let idfs: Vec<f64> = (0..tokens.len())
             .map(|term| idf(counted.iter().filter(|(tf, _)| tf[term] > 0).count() as u64, rows))

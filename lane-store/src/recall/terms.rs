@@ -67,7 +67,11 @@ async fn window_df(conn: &mut SqliteConnection, tokens: &[String]) -> Result<Has
     df(conn, "SELECT v.term, v.doc FROM json_each(?) j CROSS JOIN fts_window_terms v ON v.term = j.value", tokens).await
 }
 
-async fn df(conn: &mut SqliteConnection, sql: &'static str, tokens: &[String]) -> Result<HashMap<String, u64>, LaneError> {
+async fn df(
+    conn: &mut SqliteConnection,
+    sql: &'static str,
+    tokens: &[String],
+) -> Result<HashMap<String, u64>, LaneError> {
     if tokens.is_empty() {
         return Ok(HashMap::new());
     }

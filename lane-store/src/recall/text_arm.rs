@@ -41,7 +41,13 @@ pub(crate) const WINDOW: Field = Field {
 
 impl LaneStore {
     /// The pool of one field, or why it was not searched.
-    pub(crate) async fn text_arm(&self, field: Field, terms: &Terms, question: &Question, off: bool) -> Result<Pool, String> {
+    pub(crate) async fn text_arm(
+        &self,
+        field: Field,
+        terms: &Terms,
+        question: &Question,
+        off: bool,
+    ) -> Result<Pool, String> {
         if off {
             return Err("not_requested".into());
         }

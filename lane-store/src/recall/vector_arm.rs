@@ -43,7 +43,12 @@ impl LaneStore {
         }
     }
 
-    async fn question_vector(&self, encoding: &QueryEncoding, question: &Question, idf_pooling: bool) -> Result<Vec<f32>, LaneError> {
+    async fn question_vector(
+        &self,
+        encoding: &QueryEncoding,
+        question: &Question,
+        idf_pooling: bool,
+    ) -> Result<Vec<f32>, LaneError> {
         let dimension = self.encoder.dimension();
         if !idf_pooling {
             return mean_pooled(encoding, dimension).map_err(LaneError::internal);
@@ -130,7 +135,8 @@ impl LaneStore {
         contents: impl Iterator<Item = [u8; 32]>,
         question: &Question,
     ) -> Result<HashMap<[u8; 32], (Seq, u32)>, LaneError> {
-        let hex: Vec<String> = contents.map(|content| lanekeeper_core::Hash32::from_bytes(content).to_string()).collect();
+        let hex: Vec<String> =
+            contents.map(|content| lanekeeper_core::Hash32::from_bytes(content).to_string()).collect();
         let json = serde_json::to_string(&hex).map_err(LaneError::internal)?;
         let mut conn = self.reader().await?;
         const SQL: &str = concat!(

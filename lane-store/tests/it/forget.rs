@@ -1,13 +1,11 @@
 //! Forget: what goes, what stays, what comes back after a crash.
 
-
-
+use crate::stage::stage;
 use lanekeeper_core::LaneError;
 use lanekeeper_core::lane_client::LaneClient;
 use lanekeeper_core::wire::forget::{Erasure, ForgetRequest};
 use lanekeeper_core::wire::recall::{Arm, Filter};
 use lanekeeper_core::wire::upkeep::RebuildRequest;
-use crate::stage::stage;
 
 fn ids(events: &[lanekeeper_core::EventId]) -> ForgetRequest {
     ForgetRequest { events: Some(events.to_vec()), ..ForgetRequest::default() }

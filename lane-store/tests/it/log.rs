@@ -1,7 +1,6 @@
 //! Append, idempotency, pins, verification, fence, lock and rollback, on a real store in a temporary folder.
 
-
-
+use crate::stage::{self, stage};
 use lanekeeper_core::error::{FenceReason, ReadOnlyReason};
 use lanekeeper_core::lane_client::LaneClient;
 use lanekeeper_core::scope::Role;
@@ -12,7 +11,6 @@ use lanekeeper_core::{Epoch, LaneError, Seq};
 use lanekeeper_federation::Registry;
 use lanekeeper_lane_store::testing::{keyed, save};
 use lanekeeper_lane_store::{StoreError, verify_file};
-use crate::stage::{self, stage};
 
 #[tokio::test]
 async fn a_save_is_chained_listed_and_survives_reopening() {
@@ -118,7 +116,9 @@ async fn c14_concurrent_saves_are_all_acknowledged_chained_and_recallable() {
     for n in 0..40 {
         let (store, bob) = (store.clone(), bob.clone());
         let session = if n < 32 { format!("session-{n}") } else { "shared".into() };
-        saves.push(tokio::spawn(async move { store.put(&bob, &session, &[&format!("marker{n}xyz stands here")]).await }));
+        saves.push(tokio::spawn(
+            async move { store.put(&bob, &session, &[&format!("marker{n}xyz stands here")]).await },
+        ));
     }
     let mut seqs: Vec<u64> = Vec::new();
     for save in saves {

@@ -37,7 +37,12 @@ pub async fn run(options: &Options) -> Result<Report> {
 pub(crate) fn percentiles(mut times: Vec<f64>) -> (f64, f64, f64) {
     times.sort_by(f64::total_cmp);
     let at = |share: f64| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "an index"
+        )]
         let index = ((times.len() as f64 - 1.0) * share).round() as usize;
         times[index]
     };

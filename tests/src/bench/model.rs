@@ -26,7 +26,14 @@ pub(crate) async fn run() -> Result<Vec<Figure>> {
         theirs = theirs.max(value["chunks_per_s"].as_f64().unwrap_or(0.0));
     }
     Ok(vec![
-        Figure::new("chunks against onnxruntime", ours / theirs, "ratio", Aim::AtLeast, 0.85, format!("{ours:.0}/s against {theirs:.0}/s, batch 8, 2 threads, best of 3")),
+        Figure::new(
+            "chunks against onnxruntime",
+            ours / theirs,
+            "ratio",
+            Aim::AtLeast,
+            0.85,
+            format!("{ours:.0}/s against {theirs:.0}/s, batch 8, 2 threads, best of 3"),
+        ),
         Figure::info("encoding a question", query_ms, "ms", "p50, 12 tokens"),
     ])
 }

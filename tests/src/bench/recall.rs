@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::Result;
 use axum::Router;
 use lanekeeper_core::encoder::{Encoder, QueryEncoding, Work, WorkKind};
-use lanekeeper_query_service::rank::Steps;
 use lanekeeper_lane_store::vectors::{VectorFilter, VectorStore};
+use lanekeeper_query_service::rank::Steps;
 use serde_json::{Value, json};
 
 use super::percentiles;
@@ -63,7 +63,8 @@ pub(crate) async fn run() -> Result<Vec<Figure>> {
     let loading = Instant::now();
     let Some((world, token)) = loaded(&lines).await else { return Ok(vec![]) };
     let loading = loading.elapsed().as_secs_f64();
-    let mut figures = vec![Figure::info("transcript saved and projected", loading, "s", format!("{} turns, one lane", lines.len()))];
+    let mut figures =
+        vec![Figure::info("transcript saved and projected", loading, "s", format!("{} turns, one lane", lines.len()))];
     let queries: Vec<String> = questions().unwrap_or_default().into_iter().map(|question| question.query).collect();
 
     // Interleaved, so that both see the same noise.
@@ -89,18 +90,51 @@ pub(crate) async fn run() -> Result<Vec<Figure>> {
     }
     let (r50, r95, r99) = percentiles(recall_ms);
     let (b50, _, b99) = percentiles(bare_ms);
-    figures.push(Figure::new("recall p50 against encode + bare query", r50 / b50, "ratio", Aim::AtMost, 1.5, format!("{r50:.1} ms against {b50:.1} ms")));
-    figures.push(Figure::new("recall p99 against encode + bare query", r99 / b99, "ratio", Aim::AtMost, 2.0, format!("{r99:.1} ms against {b99:.1} ms")));
-    figures.push(Figure::new("recall p95", r95, "ms", Aim::AtMost, 50.0, "through the router, transcript of 11,259 turns"));
+    figures.push(Figure::new(
+        "recall p50 against encode + bare query",
+        r50 / b50,
+        "ratio",
+        Aim::AtMost,
+        1.5,
+        format!("{r50:.1} ms against {b50:.1} ms"),
+    ));
+    figures.push(Figure::new(
+        "recall p99 against encode + bare query",
+        r99 / b99,
+        "ratio",
+        Aim::AtMost,
+        2.0,
+        format!("{r99:.1} ms against {b99:.1} ms"),
+    ));
+    figures.push(Figure::new(
+        "recall p95",
+        r95,
+        "ms",
+        Aim::AtMost,
+        50.0,
+        "through the router, transcript of 11,259 turns",
+    ));
 
     let fused = evidence(&world.router_with(Steps::all()), &token, &lines, "fused").await;
     let rrf = evidence(&world.router_with(Steps::all()), &token, &lines, "rrf").await;
-    figures.push(Figure::new("evidence recall@5, fused", fused, "share", Aim::AtLeast, rrf, "16 questions of the transcript; the aim is that of rrf"));
+    figures.push(Figure::new(
+        "evidence recall@5, fused",
+        fused,
+        "share",
+        Aim::AtLeast,
+        rrf,
+        "16 questions of the transcript; the aim is that of rrf",
+    ));
     figures.push(Figure::info("evidence recall@5, rrf", rrf, "share", "the same questions"));
     for step in Steps::NAMES {
         let router = world.router_with(Steps::all().without(step)?);
         let value = evidence(&router, &token, &lines, "fused").await;
-        figures.push(Figure::info(&format!("evidence recall@5 without {step}"), value, "share", "fused, one step left out"));
+        figures.push(Figure::info(
+            &format!("evidence recall@5 without {step}"),
+            value,
+            "share",
+            "fused, one step left out",
+        ));
     }
 
     figures.push(open(world).await?);
@@ -156,5 +190,12 @@ async fn open(world: World) -> Result<Figure> {
     let store = lanekeeper_lane_store::LaneStore::open(config, parts).await?;
     let seconds = from.elapsed().as_secs_f64();
     store.close().await;
-    Ok(Figure::new("open with the transcript", seconds, "s", Aim::AtMost, 2.0, "11,259 turns, until it serves; the full walk goes on behind"))
+    Ok(Figure::new(
+        "open with the transcript",
+        seconds,
+        "s",
+        Aim::AtMost,
+        2.0,
+        "11,259 turns, until it serves; the full walk goes on behind",
+    ))
 }

@@ -83,7 +83,12 @@ pub struct Report {
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
-        text.lines().find(|line| line.starts_with(name)).and_then(|line| line.split(':').nth(1)).unwrap_or("?").trim().to_owned()
+        text.lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.split(':').nth(1))
+            .unwrap_or("?")
+            .trim()
+            .to_owned()
     };
     let cpu = read("/proc/cpuinfo");
     let cores = cpu.lines().filter(|line| line.starts_with("processor")).count();
@@ -107,16 +112,17 @@ impl Report {
 
     /// docs/benchmarks.json and docs/benchmarks.md
     pub fn record(&self) -> Result<()> {
-        let merged = match std::fs::read_to_string(RECORD).ok().and_then(|text| serde_json::from_str::<Self>(&text).ok()) {
-            Some(mut before) => {
-                for figure in &self.figures {
-                    before.figures.retain(|known| known.name != figure.name);
-                    before.figures.push(figure.clone());
+        let merged =
+            match std::fs::read_to_string(RECORD).ok().and_then(|text| serde_json::from_str::<Self>(&text).ok()) {
+                Some(mut before) => {
+                    for figure in &self.figures {
+                        before.figures.retain(|known| known.name != figure.name);
+                        before.figures.push(figure.clone());
+                    }
+                    Self { machine: self.machine.clone(), date: self.date.clone(), figures: before.figures }
                 }
-                Self { machine: self.machine.clone(), date: self.date.clone(), figures: before.figures }
-            }
-            None => Self { machine: self.machine.clone(), date: self.date.clone(), figures: self.figures.clone() },
-        };
+                None => Self { machine: self.machine.clone(), date: self.date.clone(), figures: self.figures.clone() },
+            };
         std::fs::write(RECORD, serde_json::to_string_pretty(&merged)? + "\n")?;
         let mut text = format!(
             "# Benchmarks\n\nMade by `make bench` on {} ({}). Ratios compare with a baseline in the same run; \
@@ -129,7 +135,15 @@ impl Report {
                 Aim::AtLeast | Aim::AtMost if figure.reached() => "✓",
                 Aim::AtLeast | Aim::AtMost => "✗",
             };
-            let _ = writeln!(text, "| {} | {:.3} {} | {} | {mark} | {} |", figure.name, figure.value, figure.unit, figure.aim_text(), figure.note);
+            let _ = writeln!(
+                text,
+                "| {} | {:.3} {} | {} | {mark} | {} |",
+                figure.name,
+                figure.value,
+                figure.unit,
+                figure.aim_text(),
+                figure.note
+            );
         }
         if let Ok(notes) = std::fs::read_to_string("docs/benchmarks-notes.md") {
             text.push('\n');

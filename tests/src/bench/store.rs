@@ -18,7 +18,13 @@ use super::report::{Aim, Figure};
 const WRITERS: usize = 64;
 
 fn text(n: usize) -> String {
-    format!("turn number {n}: the {} of the {} was moved to host{}:8080 after a talk with team {}", n % 97, n % 89, n % 31, n % 11)
+    format!(
+        "turn number {n}: the {} of the {} was moved to host{}:8080 after a talk with team {}",
+        n % 97,
+        n % 89,
+        n % 31,
+        n % 11
+    )
 }
 
 /// Saves `count` turns with 64 writers; gives saves a second.
@@ -185,7 +191,9 @@ pub(crate) async fn run() -> Result<Vec<Figure>> {
             "ratio",
             Aim::AtLeast,
             0.6,
-            format!("{rate:.0}/s with {WRITERS} writers against {baseline:.0}/s of the same rows in batches of 64, same fsync"),
+            format!(
+                "{rate:.0}/s with {WRITERS} writers against {baseline:.0}/s of the same rows in batches of 64, same fsync"
+            ),
         ),
         Figure::info("store saves", rate, "/s", "one turn a save, without HTTP"),
     ];

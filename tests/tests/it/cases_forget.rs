@@ -64,7 +64,8 @@ async fn c44_a_smaller_memory_replaces_a_larger_one_everywhere() {
     for n in 0..10 {
         let found = world.get(&format!("{MEMORY}?query=subject{n}z"), &bob).await.expect(200);
         assert_eq!(found["paragraphs"].as_array().unwrap().len(), usize::from(n < 7), "{n}");
-        let recalled = world.recall(&bob, json!({"query": format!("subject{n}z"), "surfaces": ["memory"]})).await.expect(200);
+        let recalled =
+            world.recall(&bob, json!({"query": format!("subject{n}z"), "surfaces": ["memory"]})).await.expect(200);
         let hits: Vec<&Value> = recalled["hits"].as_array().unwrap().iter().collect();
         assert_eq!(hits.len(), usize::from(n < 7), "{n}: {recalled}");
         assert!(hits.iter().all(|hit| hit["surface"] == "memory"));
@@ -95,7 +96,8 @@ async fn contradicting_paragraphs_of_two_owners_are_both_returned_and_private_on
     };
     assert_eq!(of(&ada).await, ["_shared", "ada"]);
     assert_eq!(of(&carol).await, ["_shared", "carol"]);
-    let recalled = world.recall(&ada, json!({"query": "deploys friday", "surfaces": ["memory"], "top_k": 50})).await.expect(200);
+    let recalled =
+        world.recall(&ada, json!({"query": "deploys friday", "surfaces": ["memory"], "top_k": 50})).await.expect(200);
     assert!(!recalled.to_string().contains("never happen"), "{recalled}");
     let history = world.get(&format!("{MEMORY}/history"), &ada).await.expect(200);
     assert!(!history.to_string().contains("never happen"));

@@ -74,8 +74,10 @@ async fn c03_a_failed_save_leaves_an_empty_answer_with_its_reason() {
 async fn c05_metadata_is_the_callers_own_and_steers_nothing() {
     let world = world(vec![LaneSpec::personal("team/bob", "bob"), LaneSpec::personal("team/other", "ada")]).await;
     let bob = world.token("team/bob", "user:bob");
-    let metadata = json!({"lane": "team/other", "user_id": "x", "collection": "y", "event_id": "z", "principal": "user:ada"});
-    let body = json!({"session": "s", "turns": [{"role": "assistant", "text": "a heron flew by", "metadata": metadata}]});
+    let metadata =
+        json!({"lane": "team/other", "user_id": "x", "collection": "y", "event_id": "z", "principal": "user:ada"});
+    let body =
+        json!({"session": "s", "turns": [{"role": "assistant", "text": "a heron flew by", "metadata": metadata}]});
     let saved = world.post("/v1/lanes/team/bob/events", &bob, body).await.expect(201);
     assert_ne!(saved["events"][0]["id"], "z");
     let hit = world.recall(&bob, json!({"query": "heron"})).await.expect(200)["hits"][0].clone();
@@ -103,7 +105,9 @@ async fn c06_lanes_narrow_and_never_widen() {
         let answer = world.recall(&bob, json!({"query": "heron", "lanes": lanes})).await;
         assert_eq!(answer.status.as_u16(), status, "{lanes}");
     }
-    for nonsense in [json!([uid]), json!([""]), json!(["*"]), json!(["team/*"]), json!(["team"]), json!([{}]), json!("team/bob")] {
+    for nonsense in
+        [json!([uid]), json!([""]), json!(["*"]), json!(["team/*"]), json!(["team"]), json!([{}]), json!("team/bob")]
+    {
         let answer = world.recall(&bob, json!({"query": "heron", "lanes": nonsense})).await;
         assert!(matches!(answer.status.as_u16(), 400 | 404), "{nonsense}: {}", answer.status);
     }
@@ -134,7 +138,8 @@ async fn c08_saved_by_a_service_account_and_recalled_by_its_person() {
 async fn c11_one_key_in_two_lanes_is_two_keys() {
     let world = world(vec![LaneSpec::personal("team/bob", "bob"), LaneSpec::personal("team/ada", "ada")]).await;
     let (bob, ada) = (world.token("team/bob", "user:bob"), world.token("team/ada", "user:ada"));
-    let body = |text: &str| json!({"session": "s", "turns": [{"role": "assistant", "text": text}]}).to_string().into_bytes();
+    let body =
+        |text: &str| json!({"session": "s", "turns": [{"role": "assistant", "text": text}]}).to_string().into_bytes();
     let key = [("idempotency-key", "same-key")];
     let one = world.call(Method::POST, "/v1/lanes/team/bob/events", Some(&bob), &key, body("of bob")).await.expect(201);
     let two = world.call(Method::POST, "/v1/lanes/team/ada/events", Some(&ada), &key, body("of ada")).await.expect(201);

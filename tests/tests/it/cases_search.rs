@@ -20,8 +20,25 @@ fn texts(answer: &Value) -> Vec<&str> {
 async fn c25_literals_are_found_with_a_text_rank() {
     let (world, bob) = world().await;
     let literals = [
-        "GB/s", "multi-agent", "v2.5 release", "host:8080", "a'b", "C++", "rm -rf", "DO NOT USE", "BENCH-100821",
-        "snake_case_name", "foo(bar)", "\"quoted\"", "NEAR", "AND", "col:value", "x*", "(a OR b)", "€100", "50%",
+        "GB/s",
+        "multi-agent",
+        "v2.5 release",
+        "host:8080",
+        "a'b",
+        "C++",
+        "rm -rf",
+        "DO NOT USE",
+        "BENCH-100821",
+        "snake_case_name",
+        "foo(bar)",
+        "\"quoted\"",
+        "NEAR",
+        "AND",
+        "col:value",
+        "x*",
+        "(a OR b)",
+        "€100",
+        "50%",
     ];
     for literal in literals {
         world.save("team/bob", &bob, "s", &[&format!("a note that holds {literal} in its midst")]).await.expect(201);
@@ -55,9 +72,11 @@ async fn c25_ten_thousand_random_strings_give_no_5xx() {
     let seed: u64 = rand::random();
     eprintln!("seed {seed}");
     let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
-    let alphabet: Vec<char> = "ab \"'*():^-+/\\%_{}[]<>&|!~`@#$;,.?\0\t\n\u{200f}\u{feff}é中日한👩\u{200d}0".chars().collect();
+    let alphabet: Vec<char> =
+        "ab \"'*():^-+/\\%_{}[]<>&|!~`@#$;,.?\0\t\n\u{200f}\u{feff}é中日한👩\u{200d}0".chars().collect();
     for _ in 0..10_000 {
-        let query: String = (0..random.random_range(1..24)).map(|_| alphabet[random.random_range(0..alphabet.len())]).collect();
+        let query: String =
+            (0..random.random_range(1..24)).map(|_| alphabet[random.random_range(0..alphabet.len())]).collect();
         let answer = world.recall(&bob, json!({"query": query})).await;
         assert!(matches!(answer.status.as_u16(), 200 | 400), "{query:?}: {}", answer.status);
     }
@@ -73,7 +92,11 @@ async fn c26_blank_is_400_and_the_rest_answers_but_never_everything() {
     world.settle().await;
     for blank in ["", " ", "\n\t", "\u{3000}"] {
         let answer = world.recall(&bob, json!({"query": blank})).await;
-        assert_eq!((answer.status.as_u16(), answer.json()["errors"][0]["field"].as_str().unwrap()), (400, "query"), "{blank:?}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.json()["errors"][0]["field"].as_str().unwrap()),
+            (400, "query"),
+            "{blank:?}"
+        );
     }
     for odd in ["the of and", "```", "🦩"] {
         let answer = world.recall(&bob, json!({"query": odd, "top_k": 50})).await.expect(200);
@@ -94,16 +117,37 @@ async fn c28_chinese_japanese_and_korean_are_found_by_two_characters() {
     let world = World::new(Arc::new(encoder), vec![LaneSpec::personal("team/bob", "bob")]).await;
     let bob = world.token("team/bob", "user:bob");
     let sentences = [
-        "部署在周五之前完成", "数据库迁移推迟到下周", "会议改到下午三点", "GPU节点需要更多内存", "客户要求退款处理",
-        "東京の会議は明日です", "設計書を更新しました", "サーバーが停止した", "予算が承認された", "新しい担当者は田中さん",
-        "서울 회의는 내일입니다", "데이터베이스 이전 완료", "배포가 실패했습니다", "예산 승인 대기", "담당자는 김철수",
+        "部署在周五之前完成",
+        "数据库迁移推迟到下周",
+        "会议改到下午三点",
+        "GPU节点需要更多内存",
+        "客户要求退款处理",
+        "東京の会議は明日です",
+        "設計書を更新しました",
+        "サーバーが停止した",
+        "予算が承認された",
+        "新しい担当者は田中さん",
+        "서울 회의는 내일입니다",
+        "데이터베이스 이전 완료",
+        "배포가 실패했습니다",
+        "예산 승인 대기",
+        "담당자는 김철수",
     ];
     for sentence in sentences {
         world.save("team/bob", &bob, "s", &[sentence]).await.expect(201);
     }
     for (query, expected) in [
-        ("部署", 0), ("迁移", 1), ("GPU节点", 3), ("退款", 4), ("会議", 5), ("設計", 6), ("予算", 8), ("田中", 9),
-        ("서울", 10), ("배포", 12), ("예산", 13),
+        ("部署", 0),
+        ("迁移", 1),
+        ("GPU节点", 3),
+        ("退款", 4),
+        ("会議", 5),
+        ("設計", 6),
+        ("予算", 8),
+        ("田中", 9),
+        ("서울", 10),
+        ("배포", 12),
+        ("예산", 13),
     ] {
         let answer = world.recall(&bob, json!({"query": query, "top_k": 50})).await.expect(200);
         let found = texts(&answer);
@@ -127,7 +171,8 @@ async fn c32_a_smaller_top_k_is_a_prefix() {
         for query in ["subject3 theme2", "note", "batch 4"] {
             let mut before: Vec<Value> = vec![];
             for top_k in [1, 2, 5, 20, 50] {
-                let answer = world.recall(&bob, json!({"query": query, "top_k": top_k, "ranking": ranking})).await.expect(200);
+                let answer =
+                    world.recall(&bob, json!({"query": query, "top_k": top_k, "ranking": ranking})).await.expect(200);
                 let ids: Vec<Value> = answer["hits"].as_array().unwrap().iter().map(|hit| hit["id"].clone()).collect();
                 assert_eq!(ids[..before.len()], before[..], "{ranking} {query} {top_k}");
                 assert!(ids.len() <= top_k);
@@ -145,7 +190,9 @@ async fn c32_a_smaller_top_k_is_a_prefix() {
 async fn c35_copies_are_folded_within_a_lane_and_both_lanes_appear() {
     let lanes = vec![
         LaneSpec::personal("team/bob", "bob").reads("team/handbook"),
-        LaneSpec::corpus("team/handbook").publisher("user:carol", lanekeeper_core::scope::Role::Curator).reader("team/bob"),
+        LaneSpec::corpus("team/handbook")
+            .publisher("user:carol", lanekeeper_core::scope::Role::Curator)
+            .reader("team/bob"),
     ];
     let world = World::new(Arc::new(HashEncoder::new()), lanes).await;
     let (bob, carol) = (world.token("team/bob", "user:bob"), world.token("team/handbook", "user:carol"));
@@ -155,7 +202,8 @@ async fn c35_copies_are_folded_within_a_lane_and_both_lanes_appear() {
     }
     world.save("team/handbook", &carol, "s", &[paragraph]).await.expect(201);
     world.settle().await;
-    let answer = world.recall(&bob, json!({"query": "second pair of eyes for a release", "top_k": 50})).await.expect(200);
+    let answer =
+        world.recall(&bob, json!({"query": "second pair of eyes for a release", "top_k": 50})).await.expect(200);
     let hits = answer["hits"].as_array().unwrap();
     let lanes: Vec<&str> = hits.iter().map(|hit| hit["lane"].as_str().unwrap()).collect();
     assert_eq!(lanes, ["team/bob", "team/handbook"], "own lanes win ties");
@@ -173,7 +221,11 @@ async fn c37_what_was_saved_is_found_at_once() {
         assert!(texts(&answer).contains(&format!("instant{n}q is told").as_str()), "{n}: {answer}");
         let counts = &answer["coverage"]["lanes"][0]["counts"];
         let by_vector = answer["hits"][0]["arms"]["vector"]["rank"].is_u64();
-        assert!(by_vector || counts["pending_projection"].as_u64().unwrap() > 0 || answer["coverage"]["complete_corpus"] == true);
+        assert!(
+            by_vector
+                || counts["pending_projection"].as_u64().unwrap() > 0
+                || answer["coverage"]["complete_corpus"] == true
+        );
     }
     world.close().await;
 }
@@ -184,7 +236,9 @@ async fn c38_whatever_is_down_is_named_and_the_rest_answers() {
     let encoder = HashEncoder::new();
     let lanes = vec![
         LaneSpec::personal("team/bob", "bob").reads("team/handbook"),
-        LaneSpec::corpus("team/handbook").publisher("user:carol", lanekeeper_core::scope::Role::Curator).reader("team/bob"),
+        LaneSpec::corpus("team/handbook")
+            .publisher("user:carol", lanekeeper_core::scope::Role::Curator)
+            .reader("team/bob"),
     ];
     let mut world = World::new(Arc::new(encoder.clone()), lanes).await;
     let (bob, carol) = (world.token("team/bob", "user:bob"), world.token("team/handbook", "user:carol"));
@@ -195,9 +249,11 @@ async fn c38_whatever_is_down_is_named_and_the_rest_answers() {
     assert_eq!(whole["coverage"]["complete_corpus"], true, "{}", whole["coverage"]);
     let shared = whole["coverage"]["shared"].as_array().unwrap();
     assert!(shared.contains(&json!({"part": "approvals", "state": "not configured"})), "{shared:?}");
-    for (behaviour, reason) in
-        [(Behaviour::Down, "embedder_unavailable"), (Behaviour::Overloaded, "embedder_overloaded"), (Behaviour::Hangs, "embedding_timeout")]
-    {
+    for (behaviour, reason) in [
+        (Behaviour::Down, "embedder_unavailable"),
+        (Behaviour::Overloaded, "embedder_overloaded"),
+        (Behaviour::Hangs, "embedding_timeout"),
+    ] {
         encoder.behave(behaviour);
         let answer = world.recall(&bob, json!({"query": "heron"})).await.expect(200);
         assert_eq!(answer["hits"].as_array().unwrap().len(), 2, "{reason}");
@@ -210,7 +266,8 @@ async fn c38_whatever_is_down_is_named_and_the_rest_answers() {
     handbook.store.close().await;
     let answer = world.recall(&bob, json!({"query": "heron"})).await.expect(200);
     assert_eq!(texts(&answer), ["a heron of bob's"]);
-    let lane = answer["coverage"]["lanes"].as_array().unwrap().iter().find(|lane| lane["lane"] == "team/handbook").unwrap();
+    let lane =
+        answer["coverage"]["lanes"].as_array().unwrap().iter().find(|lane| lane["lane"] == "team/handbook").unwrap();
     assert_eq!(lane["arms"]["turn_text"]["searched"], false, "{lane}");
     assert!(lane["arms"]["turn_text"]["reason"].is_string());
     assert_eq!(answer["coverage"]["complete_corpus"], false);
@@ -250,7 +307,13 @@ impl lanekeeper_lane_store::vectors::VectorStore for Stopped {
     async fn delete_event(&self, _: lanekeeper_core::EventId) -> Result<(), vectors::VectorError> {
         down()
     }
-    async fn search(&self, _: Vec<f32>, _: vectors::VectorFilter, _: usize, _: usize) -> Result<Vec<vectors::Found>, vectors::VectorError> {
+    async fn search(
+        &self,
+        _: Vec<f32>,
+        _: vectors::VectorFilter,
+        _: usize,
+        _: usize,
+    ) -> Result<Vec<vectors::Found>, vectors::VectorError> {
         down()
     }
     async fn vectors_of(
@@ -259,7 +322,10 @@ impl lanekeeper_lane_store::vectors::VectorStore for Stopped {
     ) -> Result<std::collections::HashMap<lanekeeper_core::EventId, Vec<Vec<f32>>>, vectors::VectorError> {
         down()
     }
-    async fn vectors(&self, _: Vec<uuid::Uuid>) -> Result<std::collections::HashMap<uuid::Uuid, Vec<f32>>, vectors::VectorError> {
+    async fn vectors(
+        &self,
+        _: Vec<uuid::Uuid>,
+    ) -> Result<std::collections::HashMap<uuid::Uuid, Vec<f32>>, vectors::VectorError> {
         down()
     }
     async fn existing(&self, _: Vec<uuid::Uuid>) -> Result<Vec<uuid::Uuid>, vectors::VectorError> {

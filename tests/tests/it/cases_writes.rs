@@ -25,7 +25,8 @@ async fn c13_three_retries_make_one_event() {
     let key = [("idempotency-key", "retry-1")];
     let mut ids = Vec::new();
     for _ in 0..4 {
-        let saved = world.call(Method::POST, EVENTS, Some(&bob), &key, one("once").to_string().into_bytes()).await.expect(201);
+        let saved =
+            world.call(Method::POST, EVENTS, Some(&bob), &key, one("once").to_string().into_bytes()).await.expect(201);
         ids.push(saved["events"][0]["id"].clone());
     }
     ids.dedup();
@@ -33,7 +34,9 @@ async fn c13_three_retries_make_one_event() {
     let other = world.call(Method::POST, EVENTS, Some(&bob), &key, one("twice").to_string().into_bytes()).await;
     assert_eq!((other.status.as_u16(), other.code().as_str()), (409, "idempotency_conflict"));
     for bad in ["", "a b", &"x".repeat(256)] {
-        let answer = world.call(Method::POST, EVENTS, Some(&bob), &[("idempotency-key", bad)], one("x").to_string().into_bytes()).await;
+        let answer = world
+            .call(Method::POST, EVENTS, Some(&bob), &[("idempotency-key", bad)], one("x").to_string().into_bytes())
+            .await;
         assert_eq!(answer.status.as_u16(), 400, "{bad:?}");
     }
     assert_eq!(world.texts(&bob, "once twice").await, ["once"]);
@@ -82,7 +85,9 @@ async fn c15_saves_during_a_rebuild_and_an_import_lose_nothing() {
     let mut after = 0;
     loop {
         let page = world.get(&format!("{EVENTS}?after={after}&limit=100"), &bob).await.expect(200);
-        seen.extend(page["events"].as_array().unwrap().iter().filter_map(|event| event["text"].as_str().map(str::to_owned)));
+        seen.extend(
+            page["events"].as_array().unwrap().iter().filter_map(|event| event["text"].as_str().map(str::to_owned)),
+        );
         match page["next_after"].as_u64() {
             Some(next) => after = next,
             None => break,
@@ -113,7 +118,10 @@ async fn c17_near_equal_memories_are_both_kept() {
     world.settle().await;
     for (first, second) in pairs {
         let found = world.texts(&bob, first).await;
-        assert!(found.iter().any(|text| text == first) && found.iter().any(|text| text == second), "{first}: {found:?}");
+        assert!(
+            found.iter().any(|text| text == first) && found.iter().any(|text| text == second),
+            "{first}: {found:?}"
+        );
         assert_eq!(found[0], first);
     }
     world.close().await;
@@ -134,7 +142,8 @@ async fn c18_c21_text_is_stored_and_exported_byte_for_byte() {
         world.post(EVENTS, &bob, one(text)).await.expect(201);
     }
     let page = world.get(EVENTS, &bob).await.expect(200);
-    let listed: Vec<&str> = page["events"].as_array().unwrap().iter().filter_map(|event| event["text"].as_str()).collect();
+    let listed: Vec<&str> =
+        page["events"].as_array().unwrap().iter().filter_map(|event| event["text"].as_str()).collect();
     assert_eq!(listed, texts);
     let export = world.get("/v1/lanes/team/bob/export", &bob).await;
     let exported: Vec<String> = String::from_utf8(export.bytes)
@@ -204,7 +213,12 @@ async fn c23_times_are_kept_as_sent_or_refused() {
     let world = World::new(Arc::new(HashEncoder::new()), vec![lane]).await;
     let bob = world.token("team/bob", "user:bob");
     let at = |at: &str| json!({"session": "s", "turns": [{"role": "assistant", "text": format!("heron at {at}"), "at": at}]});
-    for good in ["1970-01-01T00:00:00Z", "2026-01-01T00:00:00+14:00", "2026-01-01T00:00:00.123456-03:30", "0001-01-01T00:00:00Z"] {
+    for good in [
+        "1970-01-01T00:00:00Z",
+        "2026-01-01T00:00:00+14:00",
+        "2026-01-01T00:00:00.123456-03:30",
+        "0001-01-01T00:00:00Z",
+    ] {
         let saved = world.post(EVENTS, &bob, at(good)).await.expect(201);
         assert_eq!(saved["events"][0]["at"], good);
     }

@@ -19,7 +19,8 @@ async fn a_marker_saved_in_one_lane_is_nowhere_in_the_other() {
     let before = world.recall(&ada, json!({"query": "release plan"})).await.expect(200);
     world.save("team/bob", &bob, "s", &["the release plan names MARKER-71f3a"]).await.expect(201);
     world.settle().await;
-    let found = world.recall(&bob, json!({"query": "what does the release plan name", "explain": true})).await.expect(200);
+    let found =
+        world.recall(&bob, json!({"query": "what does the release plan name", "explain": true})).await.expect(200);
     assert!(found["hits"][0]["text"].as_str().unwrap().contains("MARKER-71f3a"));
     assert_eq!(found["coverage"]["complete_corpus"], true, "{}", found["coverage"]);
     let after = world.recall(&ada, json!({"query": "release plan MARKER-71f3a", "explain": true})).await.expect(200);

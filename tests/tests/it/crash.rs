@@ -71,12 +71,14 @@ async fn no_acknowledged_event_is_lost_or_doubled() {
         let mut writers = Vec::new();
         let retries = std::mem::take(&mut doubtful);
         for writer in 0..8_usize {
-            let mut work: Vec<(String, Value)> =
-                retries.iter().skip(writer).step_by(8).cloned().collect();
+            let mut work: Vec<(String, Value)> = retries.iter().skip(writer).step_by(8).cloned().collect();
             for _ in 0..200 {
                 number += 1;
                 let text = format!("fact{number}x of writer{writer} under load");
-                work.push((text.clone(), json!({"session": format!("s{}", number % 5), "turns": [{"role": "assistant", "text": text}]})));
+                work.push((
+                    text.clone(),
+                    json!({"session": format!("s{}", number % 5), "turns": [{"role": "assistant", "text": text}]}),
+                ));
             }
             let (client, url, token, journal) = (client.clone(), url.clone(), token.clone(), journal.clone());
             writers.push(tokio::spawn(async move {
@@ -88,7 +90,9 @@ async fn no_acknowledged_event_is_lost_or_doubled() {
                             // Now and then one is forgotten again.
                             if text.as_bytes()[4] == b'7' {
                                 let forget = url.replace("/events", "/forget");
-                                if let Ok((200, _)) = post(&client, &forget, &token, None, &json!({"events": [id]})).await {
+                                if let Ok((200, _)) =
+                                    post(&client, &forget, &token, None, &json!({"events": [id]})).await
+                                {
                                     journal.write("forgotten", &text, &id);
                                 } else {
                                     journal.write("forgetting", &text, &id);
@@ -103,7 +107,7 @@ async fn no_acknowledged_event_is_lost_or_doubled() {
                 None
             }));
         }
-        tokio::time::sleep(Duration::from_millis(random.random_range(30..500))).await;
+        tokio::time::sleep(Duration::from_millis(random.random_range(200..900))).await;
         server.kill();
         for writer in writers {
             if let Some(in_doubt) = writer.await.unwrap() {
@@ -124,7 +128,8 @@ async fn no_acknowledged_event_is_lost_or_doubled() {
     let mut gone = BTreeSet::new();
     let mut after = 0;
     loop {
-        let response = client.get(format!("{events}?after={after}&limit=1000")).bearer_auth(&token).send().await.unwrap();
+        let response =
+            client.get(format!("{events}?after={after}&limit=1000")).bearer_auth(&token).send().await.unwrap();
         let page: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
         for event in page["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "turn") {
             match event["text"].as_str() {
@@ -155,8 +160,11 @@ async fn no_acknowledged_event_is_lost_or_doubled() {
         .map(|(text, _)| text)
         .collect();
     let doubled: Vec<&String> = found.iter().filter(|(_, count)| **count > 1).map(|(text, _)| text).collect();
-    let returned: Vec<&String> =
-        saved.iter().filter(|(text, id)| forgotten.contains(*id) && found.contains_key(*text)).map(|(text, _)| text).collect();
+    let returned: Vec<&String> = saved
+        .iter()
+        .filter(|(text, id)| forgotten.contains(*id) && found.contains_key(*text))
+        .map(|(text, _)| text)
+        .collect();
     let verify = format!("{}/v1/lanes/team/acme/verify", server.url);
     let (_, report) = post(&client, &verify, &token, None, &json!({})).await.unwrap();
     eprintln!(

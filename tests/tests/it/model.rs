@@ -24,10 +24,12 @@ async fn c30_the_exact_text_is_over_the_floor_and_an_unrelated_one_under_it() {
         assert!(cosine > floor, "{text}: {cosine} under the floor {floor}");
     }
     // No word in common and nothing to do with any of it: only a vector arm without a floor would find it.
-    let answer = world.recall(&bob, json!({"query": "penguins waddle across Antarctic ice", "explain": true})).await.expect(200);
+    let answer =
+        world.recall(&bob, json!({"query": "penguins waddle across Antarctic ice", "explain": true})).await.expect(200);
     assert_eq!(answer["hits"], json!([]), "{answer}");
     // A paraphrase without its words is found by vector alone.
-    let answer = world.recall(&bob, json!({"query": "how often do credentials get renewed", "explain": true})).await.expect(200);
+    let answer =
+        world.recall(&bob, json!({"query": "how often do credentials get renewed", "explain": true})).await.expect(200);
     assert_eq!(answer["hits"][0]["text"], texts[3], "{answer}");
     world.close().await;
 }

@@ -17,17 +17,17 @@ fn asked(method: &str, path: &str, event: &str) -> (Vec<u8>, Vec<(&'static str, 
     let json = |body: Value| body.to_string().into_bytes();
     let lane = path.strip_prefix("/v1/lanes/{namespace}/{name}").unwrap_or(path);
     match (method, lane) {
-        ("GET", "/v1/lanes" | "/events" | "/memory" | "/memory/history" | "/export" | "/backup") => (vec![], vec![], 200),
-        ("POST", "/events") => (json(json!({"session": "s", "turns": [{"role": "assistant", "text": "x"}]})), vec![], 201),
+        ("GET", "/v1/lanes" | "/events" | "/memory" | "/memory/history" | "/export" | "/backup") => {
+            (vec![], vec![], 200)
+        }
+        ("POST", "/events") => {
+            (json(json!({"session": "s", "turns": [{"role": "assistant", "text": "x"}]})), vec![], 201)
+        }
         ("POST", "/v1/recall") => (json(json!({"query": "heron"})), vec![], 200),
         ("POST", "/forget") => (json(json!({"events": [event]})), vec![], 200),
         ("PUT", "/memory") => (json(json!({"text": "A paragraph."})), vec![], 200),
         ("POST", "/verify" | "/rebuild") => (json(json!({})), vec![], 200),
-        ("POST", "/import") => (
-            br#"{"not":"a header"}"#.to_vec(),
-            vec![("content-type", "application/x-ndjson")],
-            400,
-        ),
+        ("POST", "/import") => (br#"{"not":"a header"}"#.to_vec(), vec![("content-type", "application/x-ndjson")], 400),
         other => panic!("the document has a route that the matrix does not know: {other:?}"),
     }
 }
@@ -87,12 +87,20 @@ async fn a_tampered_token_is_refused_whatever_was_changed() {
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let status = async |token: &str| world.get("/v1/lanes", token).await.status.as_u16();
     assert_eq!(status(&bob).await, 200);
-    for (field, value) in [("alg", json!("none")), ("alg", json!("HS256")), ("typ", json!("JWT")), ("kid", json!("x")), ("crit", json!(["exp"]))] {
+    for (field, value) in [
+        ("alg", json!("none")),
+        ("alg", json!("HS256")),
+        ("typ", json!("JWT")),
+        ("kid", json!("x")),
+        ("crit", json!(["exp"])),
+    ] {
         let mut header = decode(parts[0]);
         header[field] = value;
         assert_eq!(status(&format!("{}.{}.{}", encode(&header), parts[1], parts[2])).await, 401, "{field}");
     }
-    for (field, value) in [("sub", json!("user:ada")), ("aud", json!("other")), ("exp", json!(9_999_999_999_u64)), ("iss", json!("evil"))] {
+    for (field, value) in
+        [("sub", json!("user:ada")), ("aud", json!("other")), ("exp", json!(9_999_999_999_u64)), ("iss", json!("evil"))]
+    {
         let mut claims = decode(parts[1]);
         claims[field] = value;
         assert_eq!(status(&format!("{}.{}.{}", parts[0], encode(&claims), parts[2])).await, 401, "{field}");

@@ -158,6 +158,20 @@ async fn a_record_that_is_gone_comes_back_when_a_person_names_the_head() {
 }
 
 #[tokio::test]
+async fn a_lane_without_record_and_log_is_restored_all_the_same() {
+    let (world, archive) = with_backup().await;
+    let folder = world.temp.path().join("data/lanes").join(&world.folders("lanes")[0]);
+    let registry_file = world.temp.path().join("data/records/team.bob.json");
+    let temp = world.stop().await;
+    std::fs::remove_file(&registry_file).unwrap();
+    std::fs::write(folder.join("lane.db"), "no database any more").unwrap();
+    run(&temp, Some(&archive), None, (true, false)).await.unwrap();
+    let world = World::start(temp).await;
+    assert!(world.status("team/bob").await.writable);
+    assert_eq!(world.record("team.bob").await.unwrap().spec.epoch.0, 2);
+}
+
+#[tokio::test]
 async fn what_was_forgotten_after_a_backup_is_said_to_come_back_by_nobody() {
     // The forget stands above the backup's head, so the restored lane is read-only: nobody is misled silently.
     let (world, archive) = with_backup().await;

@@ -225,12 +225,21 @@ fn half_a_file_is_never_read() {
 
 #[test]
 fn a_file_that_stays_empty_or_broken_removes_nothing() {
-    for broken in ["", "\n \n", "kind: [", "just words", "- a\n- b\n", "kind: Pod\napiVersion: v1\n"] {
+    for broken in [
+        "",
+        "\n \n",
+        "kind: [",
+        "just words",
+        "- a\n- b\n",
+        "kind: Lane\napiVersion: lanekeeper.dev/v1\n",
+        "kind: Pod\n",
+    ] {
         let mut world = running();
         world.old("bob.yaml", broken);
         assert!(world.wait(20).is_empty(), "{broken:?}");
         let pass = world.look();
-        assert_eq!(pass.problems.codes().len(), 1, "{broken:?}: {:?}", pass.problems.codes());
+        let about: Vec<String> = pass.problems.codes().into_iter().map(|(subject, _)| subject).collect();
+        assert_eq!(about, ["manifest bob.yaml", "lane team/bob"], "{broken:?}");
         // It does not hold up the removal of a lane that another file declared.
         world.remove("other.yaml");
         assert_eq!(world.wait(7), ["remove team/other"], "{broken:?}");
@@ -238,11 +247,23 @@ fn a_file_that_stays_empty_or_broken_removes_nothing() {
 }
 
 #[test]
+fn a_document_of_another_api_is_left_alone_and_holds_nothing() {
+    let mut world = running();
+    world.old("bob.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n");
+    assert_eq!(world.look().problems.codes(), [("manifest bob.yaml".to_owned(), "manifest_foreign")]);
+    assert_eq!(world.wait(6), ["remove team/bob"]);
+}
+
+#[test]
 fn a_file_that_cannot_be_read_removes_nothing() {
     let mut world = running();
     world.files.insert("bob.yaml".into(), (None, Err("permission denied".into())));
     assert!(world.wait(20).is_empty());
-    assert_eq!(world.look().problems.codes(), [("manifest bob.yaml".to_owned(), "manifest_unreadable")]);
+    let pass = world.look();
+    assert_eq!(
+        pass.problems.codes(),
+        [("manifest bob.yaml".to_owned(), "manifest_unreadable"), ("lane team/bob".to_owned(), "manifest_unreadable")]
+    );
 }
 
 #[test]
