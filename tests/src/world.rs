@@ -346,7 +346,7 @@ impl World {
     /// Waits until every lane has made its vectors and emptied its outbox.
     pub async fn settle(&self) {
         for lane in self.lanes.values() {
-            let deadline = Instant::now() + Duration::from_secs(300);
+            let deadline = Instant::now() + Duration::from_secs(1500);
             loop {
                 let status = lane.store.status().await;
                 if status.counts.pending_projection == 0 && status.purge_outbox == 0 && !status.rebuilding {
