@@ -39,10 +39,8 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(code).unwrap_or(Failure::USAGE));
         }
     };
-    logging::start(match arguments.command {
-        Command::Local(_) => "info",
-        _ => "warn",
-    });
+    let serves = matches!(arguments.command, Command::Local(_));
+    logging::start(if serves { "info" } else { "warn" });
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::{StoreError, is_disk_full, statement};
 use crate::log::checkpoint::Checkpoint;
-use crate::log::row::{BindingBody, EventRow, Kind, commitment};
+use crate::log::row::{BindingBody, EventRow, Kind, commitment, insert};
 use crate::state::LaneState;
 
 /// Most jobs in one transaction.
@@ -112,7 +112,7 @@ impl WriteTx {
             hash: head_hash,
         };
         row.hash = row.computed_hash();
-        insert_row(&mut self.conn, &row).await.map_err(statement)?;
+        insert(&mut self.conn, &row).await.map_err(statement)?;
         self.head = (row.seq, row.hash);
         Ok(Appended { seq: row.seq, id: row.id, hash: row.hash, at_ms: row.at_ms })
     }
@@ -123,29 +123,6 @@ fn uuid_v7(now_ms: i64) -> uuid::Uuid {
     let ms = u64::try_from(now_ms).unwrap_or(0);
     let nanos = u32::try_from((ms % 1000) * 1_000_000).unwrap_or(0);
     uuid::Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, ms / 1000, nanos))
-}
-
-async fn insert_row(conn: &mut SqliteConnection, row: &EventRow) -> Result<(), sqlx::Error> {
-    let EventRow { seq, id, at_ms, kind, principal, session, epoch, salt, body, commitment, prev_hash, hash } = row;
-    sqlx::query(
-        "INSERT INTO events (seq, id, at_ms, kind, principal, session, epoch, salt, body, commitment, prev_hash, hash)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    )
-    .bind(seq.0.cast_signed())
-    .bind(id.as_uuid().as_bytes().as_slice())
-    .bind(at_ms)
-    .bind(kind)
-    .bind(principal.as_deref())
-    .bind(session.as_deref())
-    .bind(epoch.0.cast_signed())
-    .bind(salt.as_deref())
-    .bind(body.as_deref())
-    .bind(commitment.as_bytes().as_slice())
-    .bind(prev_hash.as_bytes().as_slice())
-    .bind(hash.as_bytes().as_slice())
-    .execute(conn)
-    .await
-    .map(drop)
 }
 
 trait Job: Send {

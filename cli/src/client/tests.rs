@@ -11,10 +11,13 @@ use serde_json::{Value, json};
 
 use super::*;
 
+/// Status, headers, body.
+type Scripted = (u16, Vec<(HeaderName, String)>, Value);
+
 /// Answers in order, the last one again and again; remembers what was asked.
 #[derive(Debug, Default)]
 struct Script {
-    answers: VecDeque<(u16, Vec<(HeaderName, String)>, Value)>,
+    answers: VecDeque<Scripted>,
     asked: Vec<(String, Option<String>, Option<String>)>,
 }
 
@@ -34,7 +37,7 @@ async fn answer(State(script): State<Shared>, request: Request) -> Response {
     response
 }
 
-async fn server(answers: Vec<(u16, Vec<(HeaderName, String)>, Value)>) -> (Server, Shared) {
+async fn server(answers: Vec<Scripted>) -> (Server, Shared) {
     let script = Arc::new(Mutex::new(Script { answers: answers.into(), asked: Vec::new() }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/base/", listener.local_addr().unwrap()).parse().unwrap();
@@ -45,7 +48,7 @@ async fn server(answers: Vec<(u16, Vec<(HeaderName, String)>, Value)>) -> (Serve
     (Server { http: http.build().unwrap(), base, token: Secret::new("a.b.c".into()), raw: false }, script)
 }
 
-fn refused(status: u16, code: &str) -> (u16, Vec<(HeaderName, String)>, Value) {
+fn refused(status: u16, code: &str) -> Scripted {
     (status, vec![(RETRY_AFTER, "0".into())], json!({"code": code, "detail": "x"}))
 }
 

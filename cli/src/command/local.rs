@@ -79,10 +79,9 @@ mod tests {
 
     fn options(arguments: &[&str]) -> Result<crate::local::Options, String> {
         let all = ["lanekeeper", "local", "--lanes", "l", "--data", "d"].iter().chain(arguments);
-        match Arguments::try_parse_from(all).map_err(|error| error.to_string())?.command {
-            Command::Local(local) => Ok(local.options()),
-            other => panic!("{other:?}"),
-        }
+        let parsed = Arguments::try_parse_from(all).map_err(|error| error.to_string())?;
+        let Command::Local(local) = parsed.command else { panic!("another command") };
+        Ok(local.options())
     }
 
     #[test]

@@ -99,10 +99,9 @@ fn narrowing(path: &Path) -> Result<Scope, Failure> {
     let bytes = std::fs::read(path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
     let mut value: serde_json::Value =
         serde_json::from_slice(&bytes).map_err(|error| refuse(format!("is no JSON: {error}")))?;
-    if let Some(budget) = value.as_object_mut().and_then(|fields| fields.shift_remove("budget_usd")) {
-        if !budget.is_null() {
-            return Err(refuse("budget_usd must be null".into()));
-        }
+    let budget = value.as_object_mut().and_then(|fields| fields.shift_remove("budget_usd"));
+    if budget.is_some_and(|budget| !budget.is_null()) {
+        return Err(refuse("budget_usd must be null".into()));
     }
     serde_json::from_value(value).map_err(|error| refuse(format!("is no scope: {error}")))
 }

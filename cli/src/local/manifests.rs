@@ -2,10 +2,10 @@
 //!
 //! # Flow of a pass
 //! 1. Each file's content counts once it has settled: it has not changed for a second, by its own time or by
-//! ours. Until then the file means what it meant before, so half a file is never read.
+//!    ours. Until then the file means what it meant before, so half a file is never read.
 //! 2. Every document of every settled file is parsed by its kind's rules.
 //! 3. A lane that is new is created; one that differs is checked against its last accepted manifest and
-//! updated, or refused with the rule while the old one stands.
+//!    updated, or refused with the rule while the old one stands.
 //! 4. A lane that no file mentions is removed when that has been so for five seconds.
 //!
 //! # Guarantees
@@ -116,7 +116,7 @@ enum Document {
     },
     Embedder {
         name: String,
-        outcome: Result<EmbedderSpec, String>,
+        outcome: Result<Box<EmbedderSpec>, String>,
     },
     /// Refused, and it does not say whose it is.
     Nameless(String),
@@ -139,8 +139,8 @@ pub(crate) struct Follower {
     files: BTreeMap<String, Watched>,
 }
 
-/// Every mention of one lane: the file and what it says.
-type Mentions<'a> = BTreeMap<&'a LaneName, Vec<(&'a str, &'a Result<Box<Lane>, String>)>>;
+/// A file, and what it says about one thing.
+type Said<'a, T> = (&'a str, &'a Result<Box<T>, String>);
 
 impl Follower {
     /// A lane exists, under this manifest from this file.
@@ -181,10 +181,10 @@ impl Follower {
         };
         self.watch(now, files);
         pass.settled = self.files.values().all(|file| file.settled);
-        let mut mentions = Mentions::new();
+        let mut mentions: BTreeMap<&LaneName, Vec<Said<'_, Lane>>> = BTreeMap::new();
         // Files that may mean anything, with what is wrong with them.
         let mut opaque: BTreeMap<&str, Option<&'static str>> = BTreeMap::new();
-        let mut embedders: BTreeMap<&str, Vec<(&str, &Result<EmbedderSpec, String>)>> = BTreeMap::new();
+        let mut embedders: BTreeMap<&str, Vec<Said<'_, EmbedderSpec>>> = BTreeMap::new();
         for (file, watched) in &self.files {
             match &watched.declared {
                 Declared::Unknown => {
@@ -270,7 +270,7 @@ impl Follower {
 }
 
 /// What becomes of a lane that is mentioned.
-fn mentioned(name: &LaneName, said: &[(&str, &Result<Box<Lane>, String>)], known: Option<&mut Known>, pass: &mut Pass) {
+fn mentioned(name: &LaneName, said: &[Said<'_, Lane>], known: Option<&mut Known>, pass: &mut Pass) {
     let subject = Subject::Lane(name.clone());
     let stands = if known.is_some() { "; the lane stays as it was" } else { "" };
     let files: BTreeSet<&str> = said.iter().map(|(file, _)| *file).collect();
@@ -304,7 +304,7 @@ fn listed(violations: &[Violation]) -> String {
 }
 
 fn declared_embedders(
-    said: &BTreeMap<&str, Vec<(&str, &Result<EmbedderSpec, String>)>>,
+    said: &BTreeMap<&str, Vec<Said<'_, EmbedderSpec>>>,
     problems: &mut Problems,
 ) -> BTreeMap<String, EmbedderSpec> {
     let mut declared = BTreeMap::new();
@@ -312,7 +312,7 @@ fn declared_embedders(
         let subject = || Subject::Embedder((*name).to_owned());
         match said.as_slice() {
             [(_, Ok(spec))] => {
-                declared.insert((*name).to_owned(), spec.clone());
+                declared.insert((*name).to_owned(), (**spec).clone());
             }
             [(file, Err(why))] => problems.add(subject(), "manifest_refused", format!("{file}: {why}")),
             several => {
@@ -347,9 +347,10 @@ fn document(outcome: Result<Manifest, DocumentError>) -> Document {
             Ok(name) => Document::Lane { name, outcome: Ok(lane) },
             Err(error) => Document::Nameless(crate::failure::chain(&error)),
         },
-        Ok(Manifest::Embedder(embedder)) => {
-            Document::Embedder { name: embedder.metadata.name.unwrap_or_default(), outcome: Ok(embedder.spec) }
-        }
+        Ok(Manifest::Embedder(embedder)) => Document::Embedder {
+            name: embedder.metadata.name.unwrap_or_default(),
+            outcome: Ok(Box::new(embedder.spec)),
+        },
         Err(error) => refused(error),
     }
 }

@@ -25,9 +25,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Prints bytes to stdout as they are.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
-        ErrorKind::BrokenPipe => Failure::PipeClosed,
-        _ => Failure::refused(format!("cannot write to stdout: {error}")),
+    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    written.map_err(|error| {
+        if error.kind() == ErrorKind::BrokenPipe {
+            return Failure::PipeClosed;
+        }
+        Failure::refused(format!("cannot write to stdout: {error}"))
     })
 }
 

@@ -301,6 +301,30 @@ pub(crate) fn from_sql(row: &sqlx::sqlite::SqliteRow) -> Result<EventRow, String
     })
 }
 
+/// Writes a row; the only INSERT into the log.
+pub(crate) async fn insert(conn: &mut sqlx::SqliteConnection, row: &EventRow) -> Result<(), sqlx::Error> {
+    let EventRow { seq, id, at_ms, kind, principal, session, epoch, salt, body, commitment, prev_hash, hash } = row;
+    sqlx::query(
+        "INSERT INTO events (seq, id, at_ms, kind, principal, session, epoch, salt, body, commitment, prev_hash, hash)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(seq.0.cast_signed())
+    .bind(id.as_uuid().as_bytes().as_slice())
+    .bind(at_ms)
+    .bind(kind)
+    .bind(principal.as_deref())
+    .bind(session.as_deref())
+    .bind(epoch.0.cast_signed())
+    .bind(salt.as_deref())
+    .bind(body.as_deref())
+    .bind(commitment.as_bytes().as_slice())
+    .bind(prev_hash.as_bytes().as_slice())
+    .bind(hash.as_bytes().as_slice())
+    .execute(conn)
+    .await
+    .map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,7 +23,9 @@ async fn run(
     };
     restore.run().await.map_err(|failure| match failure {
         Failure::Refused(why) | Failure::Usage(why) => why,
-        other => panic!("{other:?}"),
+        other @ (Failure::Unreachable(_) | Failure::Raw(_) | Failure::Told | Failure::PipeClosed) => {
+            panic!("{other:?}")
+        }
     })
 }
 

@@ -138,10 +138,10 @@ impl Lanes {
             }
         }
         for retained in lane_file::retained(&self.layout)? {
-            if let Ok(file) = &retained.file {
-                if let Ok(collection) = file.collection() {
-                    self.remove_record(&collection, retained.uid).await?;
-                }
+            if let Ok(collection) =
+                retained.file.as_ref().map_err(drop).and_then(|file| file.collection().map_err(drop))
+            {
+                self.remove_record(&collection, retained.uid).await?;
             }
         }
         Ok(())
