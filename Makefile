@@ -33,7 +33,7 @@ run: model ## Leave it serving, with a curl line to try
 test: setup ## All tests
 	$(CARGO) run -q -p lanekeeper-embedder --example fetch_model
 	@mkdir -p target
-	set -o pipefail; LANEKEEPER_REQUIRE_MODEL=1 $(CARGO) test --workspace 2>&1 | tee target/test-output.txt
+	set -o pipefail; LANEKEEPER_REQUIRE_MODEL=1 $(CARGO) test --workspace --no-fail-fast 2>&1 | tee target/test-output.txt
 
 check: ## Formatting, lints, house rules, generated files
 	$(CARGO) fmt --all --check

@@ -256,7 +256,10 @@ impl WriterTask {
             };
             let ready = match conn.take() {
                 Some(conn) => Ok((conn, *self.head.borrow())),
-                None => connect(&self.options, self.root).await,
+                // After a COMMIT of unknown outcome the disk may hold more than anybody was told.
+                None => connect(&self.options, self.root).await.inspect(|(_, head)| {
+                    self.head.send_replace(*head);
+                }),
             };
             let (connection, head) = match ready {
                 Ok(ready) => ready,
@@ -360,6 +363,11 @@ impl WriterTask {
             Fault::None => commit(&mut tx.conn).await,
         };
         let _ = fault("after_commit");
+        // On disk, and yet reported as failed: the other half of what "unknown" means.
+        let committed = match fault("commit_lost") {
+            Fault::Error => Err(sqlx::Error::Io(std::io::Error::other("a test lost the answer of COMMIT"))),
+            Fault::None | Fault::SlowMs(_) => committed,
+        };
         match committed {
             Ok(()) => {
                 if tx.head != before {

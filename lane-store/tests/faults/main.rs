@@ -1,0 +1,125 @@
+//! What a save hears when COMMIT fails and when the disk is full. A process of its own: faults are global.
+//!
+//! The COMMIT tests need the feature `test-hooks` (on in `cargo test --workspace`).
+
+#[path = "../stage/mod.rs"]
+mod stage;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lanekeeper_core::LaneError;
+use lanekeeper_core::lane_client::LaneClient;
+use lanekeeper_core::testing::HashEncoder;
+use lanekeeper_core::wire::recall::Filter;
+use lanekeeper_lane_store::testing::{Stage, keyed, save};
+
+/// A COMMIT that fails, before and after it reached the disk: nobody is told more than is known, the
+/// writer goes on from the head on disk, and a retry under its key ends with exactly one event.
+#[cfg(feature = "test-hooks")]
+#[tokio::test]
+async fn a_failed_commit_is_unknown_to_all_and_a_retry_makes_one_event() {
+    use lanekeeper_core::hooks::set_fault;
+    let stage = stage::stage().await;
+    let bob = stage.bob();
+    let store = stage.open().await;
+    let before = store.put(&bob, "s", &["the ground"]).await.head;
+    for (round, (point, reached_the_disk)) in [("commit", false), ("commit_lost", true)].into_iter().enumerate() {
+        let keys: Vec<String> = (0..4).map(|n| format!("{point}-{n}")).collect();
+        let requests: Vec<_> = keys.iter().map(|key| keyed(save("s", &[&format!("a heron of {key}")]), key)).collect();
+        set_fault(point, Some("error"));
+        let answers =
+            futures::future::join_all(requests.iter().map(|request| store.append(&bob, request.clone()))).await;
+        set_fault(point, None);
+        for answer in answers {
+            assert!(matches!(answer, Err(LaneError::CommitUnknown)), "{point}: {answer:?}");
+        }
+        let expected = before.seq.0 + 4 * round as u64;
+        assert_eq!(store.status().await.head_seq, expected, "{point}: no head that nobody was told of");
+        // The connection is opened anew and the head read from disk: no row has a wrong predecessor.
+        let mut ids = Vec::new();
+        for request in &requests {
+            ids.push(store.append(&bob, request.clone()).await.unwrap().events[0].id);
+        }
+        let again = store.append(&bob, requests[3].clone()).await.unwrap();
+        assert_eq!(again.events[0].id, ids[3], "{point}: the retry of a retry");
+        assert_eq!(
+            again.head.seq.0,
+            before.seq.0 + 4 * (round as u64 + 1),
+            "{point}: one event a key ({reached_the_disk})"
+        );
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), 4);
+    }
+    let report = store.verify(&bob).await.unwrap();
+    assert!(report.ok, "{report:?}");
+    store.close().await;
+}
+
+/// A volume of its own that can be filled.
+struct Volume(tempfile::TempDir);
+
+impl Volume {
+    fn mount() -> Option<Self> {
+        use nix::mount::{MsFlags, mount};
+        let dir = tempfile::tempdir().unwrap();
+        mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some("size=96m")).ok().map(|()| Self(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes a file until nothing more fits.
+    fn fill(&self) -> PathBuf {
+        use std::io::Write;
+        let ballast = self.path().join("ballast");
+        let mut file = std::fs::File::create(&ballast).unwrap();
+        while file.write_all(&[0; 512]).is_ok() {}
+        ballast
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let _busy = nix::mount::umount(self.path());
+    }
+}
+
+/// Every save is answered 507 and none is half there; reading goes on; with room again the same writer
+/// takes the same requests.
+#[tokio::test]
+#[expect(clippy::print_stderr, reason = "a skip is visible")]
+async fn a_full_disk_refuses_saves_and_the_writer_stays_up() {
+    let Some(volume) = Volume::mount() else {
+        eprintln!("SKIPPED a_full_disk_refuses_saves_and_the_writer_stays_up: may not mount a tmpfs");
+        return;
+    };
+    let stage = Stage::at(volume.path(), "team/acme", Arc::new(HashEncoder::new())).await;
+    let bob = stage.bob();
+    let store = stage.open().await;
+    let head = store.put(&bob, "s", &["a heron on dry ground"]).await.head;
+    store.settle_down().await;
+
+    let ballast = volume.fill();
+    let long = "a long word of the flood ".repeat(8_000);
+    let requests: Vec<_> = (0..8).map(|n| keyed(save("s", &[&format!("{n} {long}")]), &format!("flood-{n}"))).collect();
+    for request in &requests {
+        let answer = store.append(&bob, request.clone()).await;
+        assert!(matches!(answer, Err(LaneError::DiskFull)), "{answer:?}");
+    }
+    assert_eq!(store.status().await.head_seq, head.seq.0, "nothing half done");
+    let answer = store.ask(&bob, "heron", Filter::default()).await.unwrap();
+    assert_eq!(answer.candidates.len(), 1, "reading goes on");
+
+    std::fs::remove_file(ballast).unwrap();
+    for request in &requests {
+        store.append(&bob, request.clone()).await.unwrap();
+    }
+    store.settle_down().await;
+    assert_eq!(store.status().await.head_seq, head.seq.0 + 8);
+    let report = store.verify(&bob).await.unwrap();
+    assert!(report.ok, "{report:?}");
+    store.close().await;
+}
