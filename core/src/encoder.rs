@@ -32,10 +32,15 @@ pub enum QueryEncoding {
     Pooled(Vec<f32>),
 }
 
+/// Most bytes of a [`Passage`]'s context; its end is kept. The built-in model reads at most 254 tokens,
+/// some 1,200 characters, and the turns before may be a megabyte each.
+pub const CONTEXT_BYTES: usize = 4096;
+
 /// One chunk to be embedded with what stood before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passage {
-    /// Turns before, may be empty; cut from the left until all fits. Ignored without token states.
+    /// Turns before, may be empty, at most [`CONTEXT_BYTES`]; cut from the left until all fits. Ignored
+    /// without token states.
     pub context: String,
     /// `[log <id> <date>]`.
     pub header: String,

@@ -3,13 +3,16 @@
 //!
 //! Texts that share words have similar vectors; the context shifts a vector a little, as with the real one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
 
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 
-use crate::encoder::{Baseline, EncodeError, Encoder, Passage, PassageVector, QueryEncoding, TokenState, Work};
+use crate::encoder::{
+    Baseline, CONTEXT_BYTES, EncodeError, Encoder, Passage, PassageVector, QueryEncoding, TokenState, Work,
+};
 use crate::fingerprint::{Fingerprint, FingerprintFields};
 
 const DIMENSION: usize = 64;
@@ -24,7 +27,7 @@ pub enum Behaviour {
     Down,
     /// Answers that its queue is full.
     Overloaded,
-    /// Never answers.
+    /// Does not answer until it behaves otherwise.
     Hangs,
 }
 
@@ -33,6 +36,7 @@ pub enum Behaviour {
 pub struct HashEncoder {
     behaviour: Arc<AtomicU64>,
     passages: Arc<AtomicUsize>,
+    waiting: Arc<Mutex<Vec<Waker>>>,
     pooled: bool,
 }
 
@@ -57,7 +61,15 @@ impl HashEncoder {
             Behaviour::Overloaded => 2,
             Behaviour::Hangs => 3,
         };
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         self.behaviour.store(value, Ordering::SeqCst);
+        waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// Whether somebody waits for an encoder that hangs.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Passages encoded so far.
@@ -70,7 +82,18 @@ impl HashEncoder {
         match self.behaviour.load(Ordering::SeqCst) {
             1 => Err(EncodeError::Unavailable { reason: "a test switched it off".into() }),
             2 => Err(EncodeError::Overloaded),
-            3 => std::future::pending().await,
+            3 => {
+                std::future::poll_fn(|context| {
+                    let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    if self.behaviour.load(Ordering::SeqCst) == 3 {
+                        waiting.push(context.waker().clone());
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(())
+                })
+                .await;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -174,6 +197,7 @@ impl Encoder for HashEncoder {
         Ok(passages
             .iter()
             .map(|Passage { context, header: _, chunk }| {
+                assert!(context.len() <= CONTEXT_BYTES, "a context of {} bytes", context.len());
                 if words(chunk).len() > MAX_WORDS {
                     return PassageVector::ChunkTooLong;
                 }

@@ -9,15 +9,12 @@
 
 use std::ops::Range;
 
-use lanekeeper_core::encoder::Passage;
+use lanekeeper_core::encoder::{CONTEXT_BYTES, Passage};
 use lanekeeper_core::limits::MODEL_TOKENS;
 use tokenizers::{Encoding, Tokenizer};
 
 /// Ids that a text's own tokens may take: `[CLS]` and `[SEP]` take the other two.
 const OWN_TOKENS: usize = MODEL_TOKENS - 2;
-/// More of a context is not read: 254 tokens are some 1,200 characters, and a context may be two
-/// turns of a megabyte each.
-const CONTEXT_BYTES: usize = 4096;
 /// More of a question is not read, for the same reason.
 const QUERY_BYTES: usize = 16 * 1024;
 

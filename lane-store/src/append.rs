@@ -64,11 +64,11 @@ async fn append_in(
     key: Option<&KeyUse>,
 ) -> Result<SaveResponse, LaneError> {
     let SaveRequest { session, turns, expected_head } = save;
-    if let Some(key) = key {
-        if let Some(answer) = key.replay(tx).await? {
-            let remembered: Remembered = serde_json::from_str(&answer).map_err(LaneError::internal)?;
-            return replayed(tx.conn(), remembered).await;
-        }
+    if let Some(key) = key
+        && let Some(answer) = key.replay(tx).await?
+    {
+        let remembered: Remembered = serde_json::from_str(&answer).map_err(LaneError::internal)?;
+        return replayed(tx.conn(), remembered).await;
     }
     if let Some(Head { seq, hash }) = expected_head {
         let (actual_seq, actual_hash) = tx.head();

@@ -115,10 +115,7 @@ impl StoreError {
 
 impl From<StoreError> for LaneError {
     fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Lane(error) => error,
-            other => Self::internal(other.chain()),
-        }
+        if let StoreError::Lane(error) = error { error } else { Self::internal(error.chain()) }
     }
 }
 

@@ -1,11 +1,14 @@
 //! Forget: one transaction takes text, salts and everything derived; a chained event and a receipt stay.
 //!
 //! # Flow
-//! 1. The targets become a list of seqs that still have a body. 2. A `forget` event names them. 3. Body and
-//! salt go to NULL, their rows in text tables go, claims are released or handed to the next holder, the
-//! idempotency rows lose the hash of the body. 4. The next two turns of the session get their windows made
-//! again without them, and their vectors are made again. 5. The outbox holds the vectors until the engine
-//! has deleted them durably. 6. After the commit the write-ahead log is emptied.
+//! 1. The targets become a list of seqs that still have a body.
+//! 2. A `forget` event names them.
+//! 3. Body and salt go to NULL, their rows in text tables go, claims are released or handed to the next
+//!    holder, the idempotency rows lose the hash of the body.
+//! 4. The next two turns of the session get their windows made again without them, and their vectors are
+//!    made again.
+//! 5. The outbox holds the vectors until the engine has deleted them durably.
+//! 6. After the commit the write-ahead log is emptied.
 //!
 //! # Guarantees
 //! - All or nothing. A repeat forgets nothing twice. An apply by ids forgets exactly those.
@@ -72,10 +75,10 @@ impl LaneStore {
             .writer()?
             .write(move |tx| {
                 Box::pin(async move {
-                    if let Some(key) = &key {
-                        if let Some(answer) = key.replay(tx).await? {
-                            return serde_json::from_str(&answer).map_err(LaneError::internal);
-                        }
+                    if let Some(key) = &key
+                        && let Some(answer) = key.replay(tx).await?
+                    {
+                        return serde_json::from_str(&answer).map_err(LaneError::internal);
                     }
                     let targets = resolve(tx.conn(), events.as_deref(), session.as_deref()).await?;
                     let response = forget_in(tx, &indexing, &targets, &by, &reason).await?;
@@ -94,11 +97,11 @@ impl LaneStore {
 
     /// Says of the surfaces what is true after the commit.
     pub(crate) fn settle(&self, response: &mut ForgetResponse) {
-        if let Some(receipt) = &mut response.receipt {
-            if self.state.wal_holds_erased() {
-                receipt.surfaces.insert("log_text".into(), Erasure::Pending);
-                receipt.surfaces.insert("full_text".into(), Erasure::Pending);
-            }
+        if let Some(receipt) = &mut response.receipt
+            && self.state.wal_holds_erased()
+        {
+            receipt.surfaces.insert("log_text".into(), Erasure::Pending);
+            receipt.surfaces.insert("full_text".into(), Erasure::Pending);
         }
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! # Flow
 //! 1. In one transaction: text rows, claims and ledger are emptied and made again from the log, in order,
-//! by the very code that an append uses. 2. The vector engine begins a shadow; the projector fills it from
-//! the reopened claims while the old vectors are searched. 3. With no claim open the shadow is swapped in
-//! and the old collection is removed from disk.
+//!    by the very code that an append uses.
+//! 2. The vector engine begins a shadow; the projector fills it from the reopened claims while the old
+//!    vectors are searched.
+//! 3. With no claim open the shadow is swapped in and the old collection is removed from disk.
 //!
 //! A kill in step 1 leaves everything as it was; in step 2 the shadow is gone on with.
 

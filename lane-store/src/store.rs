@@ -1,10 +1,13 @@
 //! A lane's store: opened, running, closed.
 //!
 //! # Flow of opening
-//! 1. The volume's lock. 2. The record: its log_id and head. 3. The file: made only if there is none and the
-//! record has never had a head; a newer schema is refused untouched. 4. log_id, binding, verification from
-//! the last checkpoint, published head. 5. This process becomes the record's holder. 6. The writer, the
-//! projector and upkeep start; the full walk of the log runs in the background.
+//! 1. The volume's lock.
+//! 2. The record: its log_id and head.
+//! 3. The file: made only if there is none and the record has never had a head; a newer schema is refused
+//!    untouched.
+//! 4. log_id, binding, verification from the last checkpoint, published head.
+//! 5. This process becomes the record's holder.
+//! 6. The writer, the projector and upkeep start; the full walk of the log runs in the background.
 //!
 //! # Guarantees
 //! - Whatever is wrong with the log leaves a store that recalls and refuses to write, with the reason.
@@ -118,6 +121,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// A connection that only reads.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's errors are an open list")]
 pub(crate) async fn acquire(pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, LaneError> {
     pool.acquire().await.map_err(|error| match error {
         sqlx::Error::PoolTimedOut => LaneError::Overloaded { retry_after_s: 1 },
@@ -281,10 +285,8 @@ impl LaneStore {
                     if seq > Seq(0) && !damaged {
                         status.head = Some(PublishedHead { log_id, seq, hash });
                     }
-                    if release {
-                        if let Some(holder) = &mut status.holder {
-                            holder.released = true;
-                        }
+                    if release && let Some(holder) = &mut status.holder {
+                        holder.released = true;
                     }
                 }),
             )

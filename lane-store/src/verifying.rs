@@ -18,9 +18,10 @@ impl LaneStore {
         let _one_at_a_time = self.upkeep_lock.lock().await;
         let mut conn = self.reader().await?;
         // One snapshot: a forget that commits during the walk must not look like damage.
-        sqlx::query("BEGIN").execute(&mut *conn).await.map_err(statement)?;
-        let outcome = self.walk_whole(&mut conn).await;
-        let _ = sqlx::query("ROLLBACK").execute(&mut *conn).await;
+        // A caller that goes away drops it, and the reader goes back to its pool without it.
+        let mut snapshot = conn.begin().await.map_err(statement)?;
+        let outcome = self.walk_whole(&mut snapshot).await;
+        let _ = snapshot.rollback().await;
         self.state.set_verifying(None);
         let report = outcome?;
         if let Some(bad) = &report.bad {

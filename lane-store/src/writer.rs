@@ -284,10 +284,12 @@ impl WriterTask {
             let head = *self.head.borrow();
             // With a binding still to be appended the log does not know this key yet: signing with it would
             // leave a checkpoint that nothing in the log stands for.
-            if self.binding.is_none() && self.state.read_only().is_none() && self.fence.confirm().await.is_ok() {
-                if let Err(error) = self.sign(&mut connection, head, self.clock.now_ms()).await {
-                    tracing::warn!(%error, "no closing checkpoint");
-                }
+            if self.binding.is_none()
+                && self.state.read_only().is_none()
+                && self.fence.confirm().await.is_ok()
+                && let Err(error) = self.sign(&mut connection, head, self.clock.now_ms()).await
+            {
+                tracing::warn!(%error, "no closing checkpoint");
             }
             let _ = connection.close().await;
         }

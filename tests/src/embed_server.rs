@@ -30,7 +30,7 @@ async fn embed(State(encoder): State<Arc<HashEncoder>>, Json(body): Json<Value>)
     let texts: Vec<String> = match &body["input"] {
         Value::String(text) => vec![text.clone()],
         Value::Array(texts) => texts.iter().map(|text| text.as_str().unwrap_or_default().to_owned()).collect(),
-        _ => vec![],
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => vec![],
     };
     let work = Work { lane: LaneUid::from_uuid(uuid::Uuid::nil()), kind: WorkKind::Query };
     let mut data = Vec::new();

@@ -5,12 +5,17 @@
 //! in the sources that the list does not know all fail.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Deserialize;
+
+/// Longest a single test may run.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What to run.
 #[derive(Debug, Args)]
@@ -148,11 +153,26 @@ fn passes(binary: &Path, test: &str, without: Option<&str>) -> Result<bool> {
     if let Some(guard) = without {
         command.env("LANEKEEPER_GUARD_OUT", guard);
     }
-    // Tests find their data by the folder of their crate.
-    let output = command.output().with_context(|| format!("run {}", binary.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    // Without its guard a test may also wait for what never comes: that counts as failed.
+    let mut running = command.stdout(Stdio::piped()).spawn().with_context(|| format!("run {}", binary.display()))?;
+    let started = Instant::now();
+    let status = loop {
+        match running.try_wait()? {
+            Some(status) => break Some(status),
+            None if started.elapsed() > LIMIT => {
+                running.kill()?;
+                running.wait()?;
+                break None;
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let mut text = String::new();
+    if let Some(mut stdout) = running.stdout.take() {
+        stdout.read_to_string(&mut text)?;
+    }
     if text.contains("running 0 tests") {
         bail!("{} has no test {test}", binary.display());
     }
-    Ok(output.status.success())
+    Ok(status.is_some_and(|status| status.success()))
 }

@@ -90,10 +90,9 @@ impl TurnBody {
             role: *role,
             speaker: speaker.clone(),
             at: at.clone(),
-            metadata: metadata.clone().map(|map| match sorted(Value::Object(map)) {
-                Value::Object(map) => map,
-                _ => Map::new(),
-            }),
+            metadata: metadata
+                .clone()
+                .map(|map| if let Value::Object(map) = sorted(Value::Object(map)) { map } else { Map::new() }),
         }
     }
 }

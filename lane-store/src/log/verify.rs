@@ -192,16 +192,17 @@ impl Walk {
     /// Ends the walk: rows still empty were named by no forget.
     #[must_use]
     pub fn finish(mut self) -> Report {
-        if self.bad.is_none() && guard("verify_empty_body") {
-            if let Some(seq) = self.empty.first() {
-                self.bad = Some(BadRow { seq: Seq(*seq), reason: "its body is gone and no forget names it".into() });
-            }
+        if self.bad.is_none()
+            && guard("verify_empty_body")
+            && let Some(seq) = self.empty.first()
+        {
+            self.bad = Some(BadRow { seq: Seq(*seq), reason: "its body is gone and no forget names it".into() });
         }
-        if self.bad.is_none() {
-            if let Some(checkpoint) = self.checkpoints.first() {
-                self.bad =
-                    Some(BadRow { seq: checkpoint.seq, reason: "a checkpoint names a row that is not there".into() });
-            }
+        if self.bad.is_none()
+            && let Some(checkpoint) = self.checkpoints.first()
+        {
+            self.bad =
+                Some(BadRow { seq: checkpoint.seq, reason: "a checkpoint names a row that is not there".into() });
         }
         let head = Seq(self.next.0.saturating_sub(1));
         Report {

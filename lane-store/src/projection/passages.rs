@@ -1,6 +1,6 @@
 //! From a turn in the log to the passages that are encoded.
 
-use lanekeeper_core::encoder::Passage;
+use lanekeeper_core::encoder::{CONTEXT_BYTES, Passage};
 use lanekeeper_core::lane::ProjectedRoles;
 use lanekeeper_core::{EventId, LaneError, Seq};
 use sqlx::{Row, SqliteConnection};
@@ -17,7 +17,7 @@ pub(crate) struct OwnedTurn {
     pub(crate) id: EventId,
     pub(crate) at_ms: i64,
     pub(crate) body: TurnBody,
-    /// Turns `j−2` and `j−1`, of projected roles; a forgotten one counts as empty.
+    /// The end of turns `j−2` and `j−1`, of projected roles; a forgotten one counts as empty.
     pub(crate) context: String,
 }
 
@@ -42,12 +42,10 @@ pub(crate) async fn read(
     let previous = previous_turns(conn, &session, seq).await?;
     let context: Vec<String> =
         previous.iter().flatten().filter(|turn| roles.contains(&turn.role)).map(labelled).collect();
-    Ok(Some(OwnedTurn {
-        id: EventId::from_uuid(id),
-        at_ms: row.try_get(1).map_err(statement)?,
-        body,
-        context: context.join(" "),
-    }))
+    // Cut here and not by each encoder alone: every window of this turn carries a copy of it.
+    let mut context = context.join(" ");
+    context.drain(..context.ceil_char_boundary(context.len().saturating_sub(CONTEXT_BYTES)));
+    Ok(Some(OwnedTurn { id: EventId::from_uuid(id), at_ms: row.try_get(1).map_err(statement)?, body, context }))
 }
 
 /// One passage a window. The first carries the speaker, unless the embedder pools by itself: there the

@@ -1,9 +1,12 @@
 //! The projector: takes open claims, has them encoded, writes points, marks them COMPLETE.
 //!
 //! # Flow
-//! 1. Drain the purge outbox: forgotten vectors go first. 2. Read a batch of open claims. 3. Encode the
-//! owners' passages. 4. Delete an owner's old points, write the new ones, flush. 5. In one transaction
-//! re-check each claim and mark it COMPLETE; what is no longer wanted is deleted from the engine.
+//! 1. Drain the purge outbox: forgotten vectors go first.
+//! 2. Read a batch of open claims.
+//! 3. Encode the owners' passages.
+//! 4. Delete an owner's old points, write the new ones, flush.
+//! 5. In one transaction re-check each claim and mark it COMPLETE; what is no longer wanted is deleted from
+//!    the engine.
 //!
 //! An embedder or engine that fails is retried with growing pauses; saves go on meanwhile and
 //! `pending_projection` counts.

@@ -88,11 +88,11 @@ impl LaneStore {
             // Forgotten between the arms and here, or a damaged row.
             let Some(body) = bodies.get(&seq) else { continue };
             let mut scores = BTreeMap::new();
-            if let Some((turn, window)) = text_scores.get(&seq) {
-                if terms.turn_match.is_some() {
-                    scores.insert(Arm::TurnText, *turn);
-                    scores.insert(Arm::WindowText, *window);
-                }
+            if let Some((turn, window)) = text_scores.get(&seq)
+                && terms.turn_match.is_some()
+            {
+                scores.insert(Arm::TurnText, *turn);
+                scores.insert(Arm::WindowText, *window);
             }
             if let Some(cosine) = cosine {
                 scores.insert(Arm::Vector, cosine);

@@ -1,10 +1,11 @@
 //! Recall in one lane: arms, pools, exact scores. Fusion is query-service's.
 //!
 //! # Flow
-//! 1. Both text arms and the question's encoding run side by side. 2. The vector arm starts when the
-//! encoding is there. 3. Each arm holds 100 valid, distinct contents (filters and tombstones apply before
-//! the pool is cut). 4. Every candidate of the union gets every arm's exact score. 5. Candidates that only
-//! the vector arm found must reach the floor.
+//! 1. Both text arms and the question's encoding run side by side.
+//! 2. The vector arm starts when the encoding is there.
+//! 3. Each arm holds 100 valid, distinct contents (filters and tombstones apply before the pool is cut).
+//! 4. Every candidate of the union gets every arm's exact score.
+//! 5. Candidates that only the vector arm found must reach the floor.
 //!
 //! What must always hold: no arm's failure fails the recall; each arm says whether it was searched, and
 //! `top_k` never enters.

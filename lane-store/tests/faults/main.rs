@@ -23,8 +23,8 @@ async fn a_failed_commit_is_unknown_to_all_and_a_retry_makes_one_event() {
     let stage = stage::stage().await;
     let bob = stage.bob();
     let store = stage.open().await;
-    let before = store.put(&bob, "s", &["the ground"]).await.head;
-    for (round, (point, reached_the_disk)) in [("commit", false), ("commit_lost", true)].into_iter().enumerate() {
+    let mut before = store.put(&bob, "s", &["the ground"]).await.head;
+    for (point, reached_the_disk) in [("commit", false), ("commit_lost", true)] {
         let keys: Vec<String> = (0..4).map(|n| format!("{point}-{n}")).collect();
         let requests: Vec<_> = keys.iter().map(|key| keyed(save("s", &[&format!("a heron of {key}")]), key)).collect();
         set_fault(point, Some("error"));
@@ -34,8 +34,7 @@ async fn a_failed_commit_is_unknown_to_all_and_a_retry_makes_one_event() {
         for answer in answers {
             assert!(matches!(answer, Err(LaneError::CommitUnknown)), "{point}: {answer:?}");
         }
-        let expected = before.seq.0 + 4 * round as u64;
-        assert_eq!(store.status().await.head_seq, expected, "{point}: no head that nobody was told of");
+        assert_eq!(store.status().await.head_seq, before.seq.0, "{point}: no head that nobody was told of");
         // The connection is opened anew and the head read from disk: no row has a wrong predecessor.
         let mut ids = Vec::new();
         for request in &requests {
@@ -43,11 +42,9 @@ async fn a_failed_commit_is_unknown_to_all_and_a_retry_makes_one_event() {
         }
         let again = store.append(&bob, requests[3].clone()).await.unwrap();
         assert_eq!(again.events[0].id, ids[3], "{point}: the retry of a retry");
-        assert_eq!(
-            again.head.seq.0,
-            before.seq.0 + 4 * (round as u64 + 1),
-            "{point}: one event a key ({reached_the_disk})"
-        );
+        assert_eq!(again.head.seq.0, before.seq.0 + 4, "{point}: one event a key ({reached_the_disk})");
+        // The next new event goes on from what is on disk, which after a lost answer is more than was told.
+        before = store.put(&bob, "s", &[&format!("after {point}")]).await.head;
         ids.sort();
         ids.dedup();
         assert_eq!(ids.len(), 4);
@@ -103,7 +100,7 @@ async fn a_full_disk_refuses_saves_and_the_writer_stays_up() {
     store.settle_down().await;
 
     let ballast = volume.fill();
-    let long = "a long word of the flood ".repeat(8_000);
+    let long = "a long word of the flood ".repeat(800);
     let requests: Vec<_> = (0..8).map(|n| keyed(save("s", &[&format!("{n} {long}")]), &format!("flood-{n}"))).collect();
     for request in &requests {
         let answer = store.append(&bob, request.clone()).await;

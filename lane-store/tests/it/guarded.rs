@@ -2,7 +2,7 @@
 
 use lanekeeper_core::lane_client::LaneClient;
 use lanekeeper_core::wire::forget::ForgetRequest;
-use lanekeeper_core::wire::recall::Filter;
+use lanekeeper_core::wire::recall::{Arm, Filter};
 use lanekeeper_lane_store::testing::turn;
 
 use crate::stage::stage;
@@ -28,22 +28,22 @@ async fn a_projection_that_finishes_after_a_forget_leaves_nothing() {
     let bob = stage.bob();
     let store = stage.open().await;
     store.settle_down().await;
-    // The projector hangs with the turn in hand; meanwhile the turn is forgotten.
+    // The projector hangs with the turn in hand; meanwhile the turn is forgotten, and its twin takes over.
     encoder.behave(Behaviour::Hangs);
     let gone = store.put(&bob, "s", &["a heron to be forgotten"]).await.events[0].id;
+    while !encoder.is_waited_for() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     let kept = store.put(&bob, "t", &["a heron to be forgotten"]).await.events[0].id;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     let forget = ForgetRequest { events: Some(vec![gone]), ..ForgetRequest::default() };
     store.forget(&bob, forget, None).await.unwrap();
     encoder.behave(Behaviour::Works);
-    store.close().await;
-    drop(store);
-    let store = stage.open().await;
     store.settle_down().await;
     let answer = store.ask(&bob, "heron forgotten", Filter::default()).await.unwrap();
     let ids: Vec<_> = answer.candidates.iter().map(|hit| hit.event_id).collect();
     assert_eq!(ids, [kept]);
     assert_eq!(answer.counts.dangling_skipped, 0, "a forgotten event has no point left");
+    assert!(answer.candidates[0].scores.contains_key(&Arm::Vector), "the twin has vectors of its own");
     store.close().await;
 }
 

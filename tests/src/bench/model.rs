@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::report::{Aim, Figure};
 
 /// Runs both in turns, three times, and compares the best of each.
-pub(crate) async fn run() -> Result<Vec<Figure>> {
+pub(crate) fn run() -> Result<Vec<Figure>> {
     let mut ours: f64 = 0.0;
     let mut theirs: f64 = 0.0;
     let mut query_ms = f64::INFINITY;

@@ -272,7 +272,7 @@ async fn c38_whatever_is_down_is_named_and_the_rest_answers() {
     assert!(lane["arms"]["turn_text"]["reason"].is_string());
     assert_eq!(answer["coverage"]["complete_corpus"], false);
     // The vector store stopped.
-    let failing: Arc<dyn lanekeeper_lane_store::vectors::VectorStore> = Arc::new(Stopped);
+    let failing: Arc<dyn vectors::VectorStore> = Arc::new(Stopped);
     let running = world.add(LaneSpec::personal("team/bob", "bob"), Some(failing)).await;
     let bob = world.token("team/bob", "user:bob");
     world.save("team/bob", &bob, "s", &["a heron without vectors"]).await.expect(201);
@@ -288,7 +288,7 @@ async fn c38_whatever_is_down_is_named_and_the_rest_answers() {
 struct Stopped;
 
 #[async_trait::async_trait]
-impl lanekeeper_lane_store::vectors::VectorStore for Stopped {
+impl vectors::VectorStore for Stopped {
     fn dimension(&self) -> usize {
         64
     }

@@ -1,4 +1,5 @@
 //! Tests over several parts, in one binary: linking the engine once is enough.
+#![expect(clippy::print_stderr, reason = "seeds and counts of a run are for its reader")]
 
 mod apollo;
 mod cases_forget;

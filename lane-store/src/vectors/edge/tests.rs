@@ -310,15 +310,15 @@ async fn footprint() {
         let dir = tempfile::tempdir().unwrap();
         let store = open_store(dir.path(), 384).await.unwrap();
         let points: Vec<Point> = (1..=20_032).map(random_point).collect();
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         for batch in points.chunks(64) {
             store.upsert(batch.to_vec()).await.unwrap();
         }
         eprintln!("20,032 points in {:?}", started.elapsed());
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         store.flush().await.unwrap();
         eprintln!("flush {:?}", started.elapsed());
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         for number in 1..=10 {
             store.upsert(vec![random_point(number)]).await.unwrap();
             store.flush().await.unwrap();
@@ -335,7 +335,7 @@ async fn footprint() {
         return;
     };
     eprintln!("before {}", resident());
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let store = open_store(Path::new(&dir), 384).await.unwrap();
     eprintln!("load {:?} {}", started.elapsed(), resident());
     for (name, filter) in [
@@ -344,19 +344,19 @@ async fn footprint() {
         ("time", VectorFilter { at_gte_ms: Some(10_000), ..VectorFilter::default() }),
     ] {
         let _warm = store.search(random_point(5).vector, filter.clone(), 100, 0).await.unwrap();
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         for number in 0..20 {
             store.search(random_point(number).vector, filter.clone(), 100, 0).await.unwrap();
         }
         eprintln!("search by {name} {:?} {}", started.elapsed() / 20, resident());
     }
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     store.vectors((1..=100).map(Uuid::from_u128).collect()).await.unwrap();
     eprintln!("100 vectors by id {:?}", started.elapsed());
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     store.vectors_of((1..=100).map(|n| EventId::from_uuid(Uuid::from_u128(n))).collect()).await.unwrap();
     eprintln!("100 vectors by event {:?}", started.elapsed());
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     store.all_ids().await.unwrap();
     eprintln!("all ids {:?}", started.elapsed());
 }
