@@ -106,6 +106,7 @@ impl LaneStore {
                 folded,
             ));
         }
+        rank_text_by_score(&mut candidates);
         Ok(candidates)
     }
 
@@ -188,6 +189,20 @@ impl LaneStore {
             }
         }
         Ok(best)
+    }
+}
+
+/// Ranks of the text arms by exact score: FTS5's own order, with other constants and a clamped idf, only
+/// chose who is in the pool. Ties: the newer turn first.
+fn rank_text_by_score(candidates: &mut [Candidate]) {
+    for arm in [Arm::TurnText, Arm::WindowText] {
+        let score = |candidate: &Candidate| candidate.scores.get(&arm).copied().unwrap_or(0.0);
+        let mut listed: Vec<&mut Candidate> =
+            candidates.iter_mut().filter(|candidate| candidate.ranks.contains_key(&arm)).collect();
+        listed.sort_by(|a, b| score(b).total_cmp(&score(a)).then(b.seq.cmp(&a.seq)));
+        for (rank, candidate) in (1_u32..).zip(listed) {
+            candidate.ranks.insert(arm, rank);
+        }
     }
 }
 

@@ -14,12 +14,16 @@ use lanekeeper_core::testing::HashEncoder;
 use lanekeeper_core::wire::recall::Filter;
 use lanekeeper_lane_store::testing::{Stage, keyed, save};
 
+/// One test at a time: a fault strikes every store of the process.
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// A COMMIT that fails, before and after it reached the disk: nobody is told more than is known, the
 /// writer goes on from the head on disk, and a retry under its key ends with exactly one event.
 #[cfg(feature = "test-hooks")]
 #[tokio::test]
 async fn a_failed_commit_is_unknown_to_all_and_a_retry_makes_one_event() {
     use lanekeeper_core::hooks::set_fault;
+    let _alone = ONE_AT_A_TIME.lock().await;
     let stage = stage::stage().await;
     let bob = stage.bob();
     let store = stage.open().await;
@@ -89,6 +93,7 @@ impl Drop for Volume {
 #[tokio::test]
 #[expect(clippy::print_stderr, reason = "a skip is visible")]
 async fn a_full_disk_refuses_saves_and_the_writer_stays_up() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let Some(volume) = Volume::mount() else {
         eprintln!("SKIPPED a_full_disk_refuses_saves_and_the_writer_stays_up: may not mount a tmpfs");
         return;

@@ -21,6 +21,28 @@ async fn a_filter_finds_what_stands_deep_in_an_arm() {
 }
 
 #[tokio::test]
+async fn ranks_of_a_text_arm_follow_its_exact_scores() {
+    let stage = stage().await;
+    let bob = stage.bob();
+    let store = stage.open().await;
+    // Long turns with many matches against short ones with few: FTS5's constants put them in another order.
+    for n in 1..30 {
+        let text = format!("{} {} end{n}", "heron ".repeat(n % 7 + 1), "reed bank water mud ".repeat(n));
+        store.put(&bob, "s", &[&text]).await;
+    }
+    let answer = store.ask(&bob, "heron mud", Filter::default()).await.unwrap();
+    for arm in [Arm::TurnText, Arm::WindowText] {
+        let mut listed: Vec<(u32, f64)> =
+            answer.candidates.iter().filter_map(|hit| Some((*hit.ranks.get(&arm)?, hit.scores[&arm]))).collect();
+        listed.sort_by_key(|(rank, _)| *rank);
+        assert!(listed.len() > 20, "{arm:?}: {listed:?}");
+        assert!(listed.iter().zip(1..).all(|((rank, _), place)| *rank == place), "{arm:?}: {listed:?}");
+        assert!(listed.is_sorted_by(|(_, a), (_, b)| a >= b), "{arm:?}: {listed:?}");
+    }
+    store.close().await;
+}
+
+#[tokio::test]
 async fn a_projection_that_finishes_after_a_forget_leaves_nothing() {
     use lanekeeper_core::testing::{Behaviour, HashEncoder};
     let encoder = HashEncoder::new();
