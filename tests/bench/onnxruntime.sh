@@ -17,4 +17,4 @@ if [ ! -f "$work/plain.onnx" ]; then
   cargo run -q -p lanekeeper-embedder --example export_plain -- "$weights" "$work/plain.onnx.part"
   mv "$work/plain.onnx.part" "$work/plain.onnx"
 fi
-exec "$work/venv/bin/python" tests/bench/onnxruntime.py "$work/plain.onnx" "$work/tokenizer.json"
+exec "$work/venv/bin/python" tests/bench/ort_baseline.py "$work/plain.onnx" "$work/tokenizer.json"

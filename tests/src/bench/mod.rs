@@ -17,20 +17,28 @@ pub struct Options {
     pub only: Option<String>,
 }
 
-/// Runs all parts.
-pub async fn run(options: &Options) -> Result<Report> {
-    let wanted = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
-    let mut figures = Vec::new();
-    if wanted("store") {
-        figures.extend(store::run().await?);
+/// Runs the wanted parts one after the other; `done` hears of each figure as its part ends. A part that
+/// fails does not take the others' figures with it.
+pub async fn run(options: &Options, mut done: impl FnMut(&Figure)) -> (Report, Vec<String>) {
+    let (mut figures, mut failed) = (Vec::new(), Vec::new());
+    for part in ["store", "model", "recall"] {
+        if options.only.as_deref().is_some_and(|only| only != part) {
+            continue;
+        }
+        let outcome: Result<Vec<Figure>> = match part {
+            "store" => store::run().await,
+            "model" => model::run(),
+            _ => recall::run().await,
+        };
+        match outcome {
+            Ok(found) => {
+                found.iter().for_each(&mut done);
+                figures.extend(found);
+            }
+            Err(error) => failed.push(format!("{part}: {error:#}")),
+        }
     }
-    if wanted("recall") {
-        figures.extend(recall::run().await?);
-    }
-    if wanted("model") {
-        figures.extend(model::run()?);
-    }
-    Ok(Report::new(figures))
+    (Report::new(figures), failed)
 }
 
 /// Median and 99th percentile of some times, milliseconds.

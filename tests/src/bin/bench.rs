@@ -12,11 +12,14 @@ async fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let only = arguments.iter().position(|argument| argument == "--only").and_then(|at| arguments.get(at + 1)).cloned();
     let check = arguments.iter().any(|argument| argument == "--check");
-    let report = bench::run(&Options { only }).await?;
-    for figure in &report.figures {
-        println!("{}", figure.line());
-    }
+    let (report, failed) = bench::run(&Options { only }, |figure| println!("{}", figure.line())).await;
     report.write()?;
+    for part in &failed {
+        println!("FAILED: {part}");
+    }
+    if !failed.is_empty() {
+        return Ok(ExitCode::FAILURE);
+    }
     if check {
         let worse = report.worse_than_recorded()?;
         for line in &worse {
