@@ -10,10 +10,11 @@ SEED ?= 0
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-setup: ## What the build needs from the system (a C++ compiler, make, Python's pip)
-	@missing=""; for tool in c++ cc python3; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+setup: ## What the build needs from the system (a C++ compiler, curl, Python's pip)
+	@missing=""; for tool in c++ cc curl python3; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	python3 -m pip --version >/dev/null 2>&1 || missing="$$missing pip"; \
 	if [ -n "$$missing" ]; then \
-	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -y -q build-essential python3 python3-pip; \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -y -q build-essential curl python3 python3-pip; \
 	  else echo "please install:$$missing" >&2; exit 1; fi; fi
 
 build: setup

@@ -36,6 +36,12 @@ pub enum QueryEncoding {
 /// some 1,200 characters, and the turns before may be a megabyte each.
 pub const CONTEXT_BYTES: usize = 4096;
 
+/// The end of a context, at most [`CONTEXT_BYTES`] of it.
+#[must_use]
+pub fn context_end(context: &str) -> &str {
+    &context[context.ceil_char_boundary(context.len().saturating_sub(CONTEXT_BYTES))..]
+}
+
 /// One chunk to be embedded with what stood before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passage {

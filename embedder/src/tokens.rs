@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use lanekeeper_core::encoder::{CONTEXT_BYTES, Passage};
+use lanekeeper_core::encoder::{Passage, context_end};
 use lanekeeper_core::limits::MODEL_TOKENS;
 use tokenizers::{Encoding, Tokenizer};
 
@@ -87,7 +87,7 @@ impl Vocabulary {
     /// all fits; `None` if header and chunk alone do not fit.
     pub(crate) fn passage(&self, passage: &Passage) -> Result<Option<PassageTokens>, TokenizerError> {
         let Passage { context, header, chunk } = passage;
-        let context = &context[context.ceil_char_boundary(context.len().saturating_sub(CONTEXT_BYTES))..];
+        let context = context_end(context);
         let mut text = String::with_capacity(context.len() + header.len() + chunk.len() + 2);
         for part in [context, header] {
             text.push_str(part);

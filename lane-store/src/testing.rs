@@ -175,6 +175,41 @@ impl Stage {
     }
 }
 
+/// A tmpfs of its own that can be filled.
+#[derive(Debug)]
+pub struct SmallVolume(tempfile::TempDir);
+
+impl SmallVolume {
+    /// `size` as mount takes it, such as `64m`. `None` where nothing may be mounted.
+    pub fn mount(size: &str) -> Option<Self> {
+        use nix::mount::{MsFlags, mount};
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={size}");
+        mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+            .ok()
+            .map(|()| Self(dir))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes a file until nothing more fits; removing it makes room again.
+    pub fn fill(&self) -> PathBuf {
+        use std::io::Write;
+        let ballast = self.path().join("ballast");
+        let mut file = std::fs::File::create(&ballast).unwrap();
+        while file.write_all(&[0; 4096]).is_ok() {}
+        ballast
+    }
+}
+
+impl Drop for SmallVolume {
+    fn drop(&mut self) {
+        let _busy = nix::mount::umount(self.path());
+    }
+}
+
 /// One assistant turn.
 pub fn turn(text: &str) -> Turn {
     Turn { role: TurnRole::Assistant, text: text.into(), speaker: None, at: None, metadata: None }

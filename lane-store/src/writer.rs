@@ -364,9 +364,8 @@ impl WriterTask {
             }
             Fault::None => commit(&mut tx.conn).await,
         };
-        let _ = fault("after_commit");
         // On disk, and yet reported as failed: the other half of what "unknown" means.
-        let committed = match fault("commit_lost") {
+        let committed = match fault("after_commit") {
             Fault::Error => Err(sqlx::Error::Io(std::io::Error::other("a test lost the answer of COMMIT"))),
             Fault::None | Fault::SlowMs(_) => committed,
         };

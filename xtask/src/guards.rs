@@ -5,12 +5,11 @@
 //! in the sources that the list does not know all fail.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use serde::Deserialize;
 
@@ -155,24 +154,24 @@ fn passes(binary: &Path, test: &str, without: Option<&str>) -> Result<bool> {
     }
     // Without its guard a test may also wait for what never comes: that counts as failed.
     let mut running = command.stdout(Stdio::piped()).spawn().with_context(|| format!("run {}", binary.display()))?;
+    let stdout = running.stdout.take().context("the test's output")?;
+    // Read while it runs: a full pipe would hold it up.
+    let reader = std::thread::spawn(move || std::io::read_to_string(stdout));
     let started = Instant::now();
     let status = loop {
         match running.try_wait()? {
-            Some(status) => break Some(status),
+            Some(status) => break status,
             None if started.elapsed() > LIMIT => {
                 running.kill()?;
                 running.wait()?;
-                break None;
+                return Ok(false);
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    let mut text = String::new();
-    if let Some(mut stdout) = running.stdout.take() {
-        stdout.read_to_string(&mut text)?;
-    }
+    let text = reader.join().map_err(|_| anyhow!("reading the test's output panicked"))??;
     if text.contains("running 0 tests") {
         bail!("{} has no test {test}", binary.display());
     }
-    Ok(status.is_some_and(|status| status.success()))
+    Ok(status.success())
 }

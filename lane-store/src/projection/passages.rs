@@ -1,6 +1,6 @@
 //! From a turn in the log to the passages that are encoded.
 
-use lanekeeper_core::encoder::{CONTEXT_BYTES, Passage};
+use lanekeeper_core::encoder::{Passage, context_end};
 use lanekeeper_core::lane::ProjectedRoles;
 use lanekeeper_core::{EventId, LaneError, Seq};
 use sqlx::{Row, SqliteConnection};
@@ -43,8 +43,7 @@ pub(crate) async fn read(
     let context: Vec<String> =
         previous.iter().flatten().filter(|turn| roles.contains(&turn.role)).map(labelled).collect();
     // Cut here and not by each encoder alone: every window of this turn carries a copy of it.
-    let mut context = context.join(" ");
-    context.drain(..context.ceil_char_boundary(context.len().saturating_sub(CONTEXT_BYTES)));
+    let context = context_end(&context.join(" ")).to_owned();
     Ok(Some(OwnedTurn { id: EventId::from_uuid(id), at_ms: row.try_get(1).map_err(statement)?, body, context }))
 }
 

@@ -45,6 +45,7 @@ impl Pools {
         chosen
     }
 
+    /// Who is listed by which arm. The places of the text arms are settled by [`rank_text_by_score`].
     fn ranks(&self) -> HashMap<[u8; 32], BTreeMap<Arm, u32>> {
         let mut ranks: HashMap<[u8; 32], BTreeMap<Arm, u32>> = HashMap::new();
         for (arm, pool) in [(Arm::TurnText, &self.turn), (Arm::WindowText, &self.window), (Arm::Vector, &self.vector)] {

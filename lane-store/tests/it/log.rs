@@ -310,6 +310,33 @@ async fn scope_and_uid_are_checked_again_in_the_store() {
 }
 
 #[tokio::test]
+async fn a_verify_that_its_caller_leaves_holds_no_snapshot() {
+    let stage = stage().await;
+    let bob = stage.bob();
+    let store = stage.open().await;
+    for n in 0..4 {
+        let texts: Vec<String> = (0..100).map(|m| format!("turn {n} {m}")).collect();
+        store.put(&bob, "s", &texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    }
+    // Left at a different step each time; a reader with a snapshot still open could not begin another.
+    for steps in 0..40 {
+        let mut verify = Box::pin(store.verify(&bob));
+        for _ in 0..steps {
+            if futures::poll!(&mut verify).is_ready() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_micros(200)).await;
+        }
+    }
+    let head = store.put(&bob, "s", &["after"]).await.head;
+    for _ in 0..8 {
+        let report = store.verify(&bob).await.unwrap();
+        assert_eq!((report.ok, report.head.map(|head| head.seq)), (true, Some(head.seq)), "{report:?}");
+    }
+    store.close().await;
+}
+
+#[tokio::test]
 async fn files_are_private_from_their_first_byte() {
     use std::os::unix::fs::PermissionsExt;
     let stage = stage().await;

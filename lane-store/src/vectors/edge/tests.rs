@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::super::conformance::{Target, conformance};
 use super::folder::Folder;
 use super::*;
+use crate::testing::SmallVolume;
 
 struct Edge(tempfile::TempDir);
 
@@ -232,40 +233,14 @@ async fn without_a_pointer_the_newest_is_searched() {
     assert_eq!(fs::read_to_string(dir.path().join("current")).unwrap(), "2\n");
 }
 
-/// A volume of its own that can be filled.
-struct Volume(tempfile::TempDir);
-
-impl Volume {
-    fn mount() -> Option<Self> {
-        use nix::mount::{MsFlags, mount};
-        let dir = tempfile::tempdir().unwrap();
-        mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some("size=64m")).ok().map(|()| Self(dir))
-    }
-
-    /// Writes a file until nothing more fits.
-    fn fill(&self) -> std::path::PathBuf {
-        use std::io::Write;
-        let ballast = self.0.path().join("ballast");
-        let mut file = fs::File::create(&ballast).unwrap();
-        while file.write_all(&[0; 4096]).is_ok() {}
-        ballast
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        let _busy = nix::mount::umount(self.0.path());
-    }
-}
-
 #[tokio::test]
 #[expect(clippy::print_stderr, reason = "a skip is visible")]
 async fn a_full_volume_refuses_writes_and_keeps_the_process() {
-    let Some(volume) = Volume::mount() else {
+    let Some(volume) = SmallVolume::mount("64m") else {
         eprintln!("SKIPPED a_full_volume_refuses_writes_and_keeps_the_process: may not mount a tmpfs");
         return;
     };
-    let dir = volume.0.path().join("vectors");
+    let dir = volume.path().join("vectors");
     let store = filled(&dir, 20).await;
     let ballast = volume.fill();
     // Enough to touch pages that are not there yet: without the guard this ends the process by a signal.
