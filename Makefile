@@ -5,7 +5,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 KILLS ?= 200
 SEED ?= 0
 
-.PHONY: help setup build model demo run test check deny guards codegen crash bench bench-check
+.PHONY: help setup build model demo run test check deny guards codegen crash bench bench-check e2e cluster-up cluster-down
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -63,3 +63,16 @@ bench: setup ## Benchmarks: target/bench.json and docs/benchmarks.md
 
 bench-check: ## Fails under 0.8 of the recorded ratios
 	$(CARGO) run -p lanekeeper-tests --bin bench -- --check
+
+cluster-up: ## Boot a Kubernetes node for tests (root, Go; the first time builds it); prints its kubeconfig
+	tests/cluster/cluster up
+
+cluster-down: ## End it and take away all it made
+	tests/cluster/cluster down
+
+# The cluster of KUBECONFIG is taken where the variable is given on this command line, never from the shell by chance.
+e2e: model ## The product on a real cluster: make e2e ONLY=O23 KEEP=true KUBECONFIG=… LANEKEEPER_E2E_IMAGE=…
+	$(CARGO) build --workspace --bins
+	@mkdir -p target/e2e
+	set -o pipefail; env -u KUBECONFIG ONLY='$(ONLY)' KEEP='$(or $(KEEP),false)' $(TARGET_DIR)/debug/e2e \
+	  $(if $(filter command line,$(origin KUBECONFIG)),--kubeconfig '$(KUBECONFIG)') 2>&1 | tee target/e2e/output.txt

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Export(command::export::Export),
     /// Read JSON Lines as `export` writes them.
     Import(command::import::Import),
+    /// Whether a lane remembers: save a marker, recall it by other words, forget it.
+    Check(command::check::Check),
     /// Write a backup of a lane.
     Backup(command::backup::Backup),
     /// Put a backup in a lane's place, or accept the head of a lane that was rolled back. Server stopped.

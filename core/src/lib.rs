@@ -5,7 +5,9 @@
 //! Text from outside becomes one of these types by parsing; a value of such a type is valid.
 #![warn(missing_docs)]
 
+pub mod attest;
 pub mod clock;
+pub mod cluster;
 pub mod encoder;
 pub mod error;
 pub mod fingerprint;

@@ -5,6 +5,14 @@ pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// The lane takes saves and answers recalls.
 pub const READY: &str = "Ready";
+/// The federation record names this lane as the one writer, and its store as the holder.
+pub const FENCE_HELD: &str = "FenceHeld";
+/// The volume is there, bound, and this lane's.
+pub const VOLUME_READY: &str = "VolumeReady";
+/// There is a place for the lane's vectors.
+pub const COLLECTION_READY: &str = "CollectionReady";
+/// The lane's store runs and is ready.
+pub const STORE_READY: &str = "StoreReady";
 /// The lane's embedder answers and reports the fingerprint that was declared.
 pub const EMBEDDER_READY: &str = "EmbedderReady";
 /// Every entry of `reads` resolves: the target exists, is a corpus lane and lists this lane.

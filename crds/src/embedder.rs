@@ -269,6 +269,15 @@ pub struct EmbedderStatus {
     /// Hex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
+    /// Where it is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Cosine under which 99 of 100 pairs of unrelated texts lie, as the server measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<f64>,
+    /// Vectors in a second, measured by the test embedding when it became ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vectors_per_second: Option<i64>,
     /// How many lanes use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consumers: Option<i64>,

@@ -385,7 +385,8 @@ pub struct LaneStatus {
     /// The spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, EmbedderReady, ReadsResolved, FenceEnforced, VolumeConflict.
+    /// Ready, FenceHeld, FenceEnforced, VolumeReady, CollectionReady, EmbedderReady, StoreReady, ReadsResolved;
+    /// VolumeConflict only where there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

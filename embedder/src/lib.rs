@@ -20,7 +20,11 @@ mod fair_queue;
 mod fetch;
 mod model;
 mod pooling;
+mod remote;
+mod remote_wire;
 mod scheduler;
+#[cfg(feature = "server")]
+pub mod server;
 #[cfg(any(test, feature = "test-support"))]
 pub mod testing;
 mod tokens;
@@ -31,5 +35,7 @@ pub use convert::{Attention, CONVERTER_VERSION, ConvertError, convert};
 pub use external::{ExternalConfig, ExternalEncoder, ExternalError};
 pub use fetch::{FetchError, Progress, fetch, fetch_into};
 pub use model::ModelError;
+pub use remote::{RemoteConfig, RemoteEncoder};
+pub use remote_wire::Info;
 pub use tokens::TokenizerError;
 pub use weights::{Installed, MODEL_DIR_ENV, MODEL_WHEEL_ENV, WHEEL_FILE, WeightsError, builtin_available, model_dir};

@@ -10,6 +10,8 @@
 //! - A refusal by content (another writer, epoch, holder …) takes effect at once and stays until a later
 //!   read agrees again. An unreadable registry leaves the last confirmation valid until it is 15 s old.
 //! - Nobody can make a [`Fenced`] elsewhere.
+//! - While the holder before may still land a write ([`Fence::hold_back`]) nothing is confirmed. That wait is
+//!   measured on a clock that nobody sets.
 //!
 //! # Caveats
 //! - A write admitted under a confirmation may land up to 15 s after the record changed: hand-over waits
@@ -23,6 +25,7 @@ use lanekeeper_core::fingerprint::Fingerprint;
 use lanekeeper_core::hooks::guard;
 use lanekeeper_core::limits::FENCE_FRESH_MS;
 use lanekeeper_core::{Epoch, LaneError, LaneUid, LogId};
+use tokio::time::Instant;
 
 use crate::record::{Mode, Record};
 use crate::registry::{Registry, RegistryError};
@@ -130,6 +133,7 @@ pub fn check(record: &Record, expected: &Expectation) -> Result<(), Refusal> {
 struct State {
     confirmed_at_ms: Option<i64>,
     last_refusal: Option<Refusal>,
+    held_back_until: Option<Instant>,
 }
 
 /// The fence of one store.
@@ -153,9 +157,28 @@ impl Fence {
         lock(&self.expected).clone()
     }
 
-    /// The last refusal that still stands, for `/readyz`.
+    /// The last refusal that still stands, for `/readyz`. Asks nobody.
     pub fn refusal(&self) -> Option<Refusal> {
-        lock(&self.state).last_refusal.clone()
+        self.held_back().or_else(|| lock(&self.state).last_refusal.clone())
+    }
+
+    /// Confirms nothing for this long: the holder before may still land a write that it was admitted to.
+    pub fn hold_back(&self, wait: std::time::Duration) {
+        lock(&self.state).held_back_until = Some(Instant::now() + wait);
+    }
+
+    /// The refusal of a store that waits for the holder before it, while it waits.
+    pub fn held_back(&self) -> Option<Refusal> {
+        let until = lock(&self.state).held_back_until?;
+        let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+        if !guard("holder_wait") {
+            return None;
+        }
+        let seconds = left.as_secs() + 1;
+        Some(Refusal {
+            reason: FenceReason::Unconfirmed,
+            detail: format!("the process that held the lane before may still write for up to {seconds} s"),
+        })
     }
 
     /// The registry.
@@ -165,6 +188,9 @@ impl Fence {
 
     /// Confirms the fence now, or says why not.
     pub async fn confirm(&self) -> Result<Fenced, Refusal> {
+        if let Some(refusal) = self.held_back() {
+            return Err(refusal);
+        }
         let expected = self.expected();
         let now = self.clock.now_ms();
         if let Some(at) = lock(&self.state).confirmed_at_ms.filter(|at| (0..REREAD_MS).contains(&(now - at))) {

@@ -7,10 +7,16 @@
 
 mod fence;
 mod file_registry;
+mod holder;
+#[cfg(feature = "kubernetes")]
+mod kube_registry;
 mod record;
 mod registry;
 
 pub use fence::{Expectation, Fence, Fenced, Refusal, check};
 pub use file_registry::FileRegistry;
+pub use holder::{TAKE_OVER_WAIT, take_over};
+#[cfg(feature = "kubernetes")]
+pub use kube_registry::KubeRegistry;
 pub use record::{Holder, Mode, PublishedHead, Record, RecordSpec, RecordStatus, Writer};
 pub use registry::{Registry, RegistryError, SpecChange, StatusChange};

@@ -37,10 +37,11 @@ pub enum RegistryError {
     },
 }
 
-/// Changes a status in place.
-pub type StatusChange = Box<dyn FnOnce(&mut RecordStatus) + Send>;
-/// Changes a spec in place.
-pub type SpecChange = Box<dyn FnOnce(&mut RecordSpec) + Send>;
+/// Changes a status in place. Called on the status as it is when it is written: where another writer came between,
+/// once more on the newer one, so it must decide from what it is given and not from an earlier read.
+pub type StatusChange = Box<dyn Fn(&mut RecordStatus) + Send + Sync>;
+/// Changes a spec in place; called again as [`StatusChange`].
+pub type SpecChange = Box<dyn Fn(&mut RecordSpec) + Send + Sync>;
 
 /// Records by collection.
 #[async_trait]
@@ -56,4 +57,9 @@ pub trait Registry: Send + Sync + std::fmt::Debug {
     async fn change_status(&self, collection: &str, change: StatusChange) -> Result<Record, RegistryError>;
     /// Removes a record. For the operator and the local program.
     async fn remove(&self, collection: &str) -> Result<(), RegistryError>;
+    /// The pod this process is, where holders are pods: its UID. Then the lock on a volume does not show that the
+    /// holder before is gone, and a new one waits ([`crate::take_over`]). `None`: the lock alone counts.
+    fn pod(&self) -> Option<&str> {
+        None
+    }
 }

@@ -16,6 +16,7 @@ use lanekeeper_core::wire::forget::{ForgetRequest, ForgetResponse};
 use lanekeeper_core::wire::memory::{MemoryHistory, MemoryPage, MemorySaveRequest, MemorySaveResponse};
 use lanekeeper_core::wire::upkeep::{ImportReport, RebuildReport, RebuildRequest, VerifyReport};
 use lanekeeper_core::{LaneError, Seq};
+use lanekeeper_federation::Refusal;
 
 use crate::error::statement;
 use crate::store::LaneStore;
@@ -147,13 +148,25 @@ impl LaneClient for LaneStore {
     }
 
     async fn status(&self) -> LaneStatus {
+        let refusal = self.fence.confirm().await.err();
+        self.status_under(refusal).await
+    }
+}
+
+impl LaneStore {
+    /// State by what is known, without asking the registry: for probes, which come every few seconds.
+    #[cfg(feature = "server")]
+    pub(crate) async fn known_status(&self) -> LaneStatus {
+        self.status_under(self.fence.refusal()).await
+    }
+
+    async fn status_under(&self, refusal: Option<Refusal>) -> LaneStatus {
         let mut reasons = Vec::new();
         let read_only = self.state.read_only();
         if let Some(reason) = &read_only {
             reasons.push(reason.code().to_owned());
         }
-        let fence = self.fence.confirm().await;
-        if let Err(refusal) = &fence {
+        if let Some(refusal) = &refusal {
             reasons.push(refusal.reason.code().to_owned());
         }
         reasons.extend(self.state.projection_trouble().map(str::to_owned));
@@ -176,7 +189,7 @@ impl LaneClient for LaneStore {
         let (counts, purge_outbox) = counted.unwrap_or_default();
         LaneStatus {
             ready,
-            writable: ready && read_only.is_none() && fence.is_ok(),
+            writable: ready && read_only.is_none() && refusal.is_none(),
             reasons,
             head_seq: seq.0,
             counts,

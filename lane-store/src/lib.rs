@@ -23,6 +23,8 @@ mod projection;
 mod rebuild;
 mod recall;
 mod schema;
+#[cfg(feature = "server")]
+pub mod server;
 mod state;
 mod store;
 #[cfg(any(test, feature = "test-support"))]

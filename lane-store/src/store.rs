@@ -13,7 +13,7 @@
 //! - Whatever is wrong with the log leaves a store that recalls and refuses to write, with the reason.
 //! - An unreachable registry refuses writes, never recall.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use lanekeeper_core::clock::Clock;
@@ -21,7 +21,9 @@ use lanekeeper_core::encoder::Encoder;
 use lanekeeper_core::error::ReadOnlyReason;
 use lanekeeper_core::lane::{LaneKind, Language, ProjectedRoles};
 use lanekeeper_core::{Epoch, Hash32, LaneError, LaneName, LaneUid, LogId, Seq};
-use lanekeeper_federation::{Expectation, Fence, Holder, PublishedHead, Record, Registry, RegistryError};
+use lanekeeper_federation::{
+    Expectation, Fence, PublishedHead, Record, Registry, RegistryError, TAKE_OVER_WAIT, take_over,
+};
 use sqlx::pool::PoolConnection;
 use sqlx::{ConnectOptions, Connection, Sqlite, SqlitePool};
 use tokio::sync::{Notify, watch};
@@ -94,6 +96,11 @@ pub struct LaneStore {
     pub(crate) fence: Arc<Fence>,
     pub(crate) state: Arc<LaneState>,
     pub(crate) log_id: LogId,
+    /// Whether the record could be read when the store was opened: without it the published head was not compared.
+    #[cfg_attr(not(feature = "server"), expect(dead_code, reason = "only a server opens a lane again"))]
+    pub(crate) opened_with_record: bool,
+    /// Whether this process wrote itself into the record. Once: a holder that was replaced stays replaced.
+    took_over: AtomicBool,
     pub(crate) pool: SqlitePool,
     pub(crate) projector_wake: Arc<Notify>,
     /// One curated file is written at a time: event and file stay in step.
@@ -163,7 +170,7 @@ impl LaneStore {
         conn.close().await.map_err(StoreError::sqlite("close the log"))?;
         let binding = Self::binding(&config, &keys, opened.binding, opened.accepted)?;
         let epoch = record.as_ref().map_or(opened.epoch, |record| record.spec.epoch);
-        let holder = uuid::Uuid::now_v7().to_string();
+        let holder = registry.pod().map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned);
         let fence = Arc::new(Fence::new(
             registry,
             Expectation {
@@ -212,6 +219,8 @@ impl LaneStore {
             fence,
             state,
             log_id,
+            opened_with_record: record.is_some(),
+            took_over: AtomicBool::new(false),
             head,
             commits,
         });
@@ -247,18 +256,30 @@ impl LaneStore {
         }
     }
 
-    /// Writes this process into the record as holder, once. With the file registry the volume's lock
-    /// alone shows that the old holder is gone, so there is no wait.
+    /// Writes this process into the record as holder, once; see [`take_over`]. With the file registry the volume's
+    /// lock alone shows that the old holder is gone, so there is no wait.
     pub(crate) async fn become_holder(&self) -> bool {
+        if self.took_over.load(Ordering::SeqCst) {
+            return true;
+        }
         let expected = self.fence.expected();
-        let holder = Holder { id: expected.holder, since_ms: self.clock.now_ms(), released: false };
-        let changed = self
-            .fence
-            .registry()
-            .change_status(&expected.collection, Box::new(move |status| status.holder = Some(holder)))
-            .await;
-        match changed {
-            Ok(_) => true,
+        let registry = self.fence.registry();
+        let now_ms = self.clock.now_ms();
+        if registry.pod().is_some() {
+            // From before the record names this process: nothing may be confirmed until it is known how long to
+            // wait, also where the answer gets lost.
+            self.fence.hold_back(TAKE_OVER_WAIT);
+        }
+        match take_over(registry.as_ref(), &expected.collection, &expected.holder, now_ms).await {
+            Ok((_, wait)) => {
+                if !wait.is_zero() {
+                    let seconds = wait.as_secs();
+                    tracing::info!(seconds, "the lane recalls; it writes once the holder before is surely gone");
+                }
+                self.fence.hold_back(wait);
+                self.took_over.store(true, Ordering::SeqCst);
+                true
+            }
             Err(error) => {
                 tracing::warn!(%error, "this process is not the record's holder yet");
                 false
@@ -272,6 +293,8 @@ impl LaneStore {
         let expected = self.fence.expected();
         let log_id = self.log_id;
         let damaged = self.state.read_only().is_some();
+        // One that never had its turn leaves the record as it is: the one before it may still be writing.
+        let release = release && self.fence.held_back().is_none();
         self.fence
             .registry()
             .change_status(

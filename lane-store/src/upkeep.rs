@@ -14,6 +14,8 @@ const TICK: Duration = Duration::from_millis(500);
 const PUBLISH_MS: i64 = 60_000;
 /// A curated file that could not be written is tried again after this time, milliseconds.
 const MEMORY_MS: i64 = 5_000;
+/// A process that could not write itself into the record tries again after this time, milliseconds.
+const HOLDER_MS: i64 = 5_000;
 /// Healing and expiry, milliseconds.
 const HOURLY_MS: i64 = 3_600_000;
 
@@ -54,6 +56,7 @@ async fn run(store: Weak<LaneStore>, mut stop: tokio::sync::watch::Receiver<bool
     let mut published_ms = i64::MIN;
     let mut hourly_ms: Option<i64> = None;
     let mut memory_ms = i64::MIN;
+    let mut holder_ms = i64::MIN;
     loop {
         tokio::select! {
             () = tokio::time::sleep(TICK) => {}
@@ -62,6 +65,11 @@ async fn run(store: Weak<LaneStore>, mut stop: tokio::sync::watch::Receiver<bool
         let Some(store) = store.upgrade() else { return };
         let now = store.clock.now_ms();
         let hourly = *hourly_ms.get_or_insert(now);
+        // The registry may not have answered at open.
+        if now.saturating_sub(holder_ms) >= HOLDER_MS {
+            holder_ms = now;
+            store.become_holder().await;
+        }
         let (seq, _) = store.head();
         if seq != published && now.saturating_sub(published_ms) >= PUBLISH_MS {
             match store.publish_head(false).await {

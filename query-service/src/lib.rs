@@ -9,6 +9,8 @@
 
 mod app;
 mod auth;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 mod directory;
 mod edge;
 mod metrics;
@@ -22,7 +24,10 @@ mod routes;
 mod tests;
 
 pub use app::{App, Limits, Parts};
-pub use auth::{AuthError, Issuer, MAX_LIFETIME_S, MintError, MintRequest, Verifier, Verifiers, VerifiersError, mint};
+pub use auth::{
+    AuthError, Issuer, MAX_LIFETIME_S, MintError, MintRequest, ReviewError, Reviewed, TokenReviewer, Verifier,
+    Verifiers, VerifiersError, mint,
+};
 pub use directory::{LaneDirectory, LaneHandle};
 pub use metrics::metrics_router;
 pub use openapi::document as openapi_document;

@@ -92,6 +92,14 @@ pub(crate) fn reason_label(reason: &str) -> String {
 }
 
 impl Metrics {
+    /// What was counted, in the text form, with its end mark.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn served(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
     pub(crate) fn request(&self, method: &'static str, route: &str, status: u16, seconds: f64) {
         let route = route.to_owned();
         self.durations.get_or_create(&RouteLabels { route: route.clone() }).observe(seconds);

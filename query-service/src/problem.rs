@@ -1,4 +1,5 @@
-//! Every error a caller can see: the one file that decides status codes (RFC 9457 problem+json).
+//! Every error a caller can see (RFC 9457 problem+json): with the status of a lane's error in core, the one place that
+//! decides status codes.
 //!
 //! What must always hold: `code` is stable; nothing internal and no memory text stands in an answer;
 //! internal causes are logged under the request id and nowhere else.
@@ -130,35 +131,9 @@ impl EdgeError {
     }
 }
 
-/// What becomes of a lane's error.
+/// What becomes of a lane's error; the same on the store protocol.
 fn lane_status(error: &LaneError) -> StatusCode {
-    match error {
-        LaneError::Invalid { .. } => StatusCode::BAD_REQUEST,
-        LaneError::NotFound { .. } => StatusCode::NOT_FOUND,
-        LaneError::GateRequired { .. } | LaneError::HumanRequired { .. } | LaneError::SinglePrivateOwnerRequired => {
-            StatusCode::FORBIDDEN
-        }
-        LaneError::HeadMismatch { .. }
-        | LaneError::IdempotencyConflict
-        | LaneError::IdempotencyInFlight
-        | LaneError::ReadOnly(_)
-        | LaneError::Conflict { .. } => StatusCode::CONFLICT,
-        LaneError::Fence { .. } => {
-            if error.is_transient() {
-                StatusCode::SERVICE_UNAVAILABLE
-            } else {
-                StatusCode::CONFLICT
-            }
-        }
-        LaneError::PreconditionFailed { .. } => StatusCode::PRECONDITION_FAILED,
-        LaneError::PreconditionRequired { .. } => StatusCode::PRECONDITION_REQUIRED,
-        LaneError::CommitUnknown | LaneError::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        LaneError::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
-        LaneError::Overloaded { .. } => StatusCode::TOO_MANY_REQUESTS,
-        LaneError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        LaneError::Deadline => StatusCode::GATEWAY_TIMEOUT,
-        LaneError::Internal { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-    }
+    StatusCode::from_u16(lanekeeper_core::wire::store::status(error)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 impl From<&EdgeError> for Problem {

@@ -281,7 +281,7 @@ impl World {
                 .map(|lane| lane.view.uid)
                 .collect();
             self.registry
-                .change_spec(&target.view.collection, Box::new(move |spec| spec.readers = readers))
+                .change_spec(&target.view.collection, Box::new(move |spec| spec.readers.clone_from(&readers)))
                 .await
                 .unwrap();
         }

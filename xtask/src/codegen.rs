@@ -50,6 +50,9 @@ fn generate() -> Result<Vec<Generated>> {
     let mut generated = Vec::new();
     for kind in Kind::ALL {
         let text = kind.yaml().with_context(|| format!("the definition of {} cannot be written", kind.name()))?;
+        // The chart carries a copy: what lies outside its folder is not in its package.
+        generated
+            .push(Generated { path: format!("charts/lanekeeper/files/crds/{}", kind.yaml_file()), text: text.clone() });
         generated.push(Generated { path: format!("crds/yaml/{}", kind.yaml_file()), text });
     }
     // Made from the handlers themselves; the wire's authority for everyone who writes a client.

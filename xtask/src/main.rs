@@ -8,6 +8,7 @@ mod cases;
 mod codegen;
 mod guards;
 mod no_leak;
+mod rbac_used;
 mod sources;
 mod tidy;
 
@@ -33,6 +34,8 @@ enum Chore {
     Guards(guards::Arguments),
     /// Puts a marker into every field and looks for it wherever the product speaks.
     NoLeak,
+    /// The chart's RBAC rules against the audit log of `make e2e`, both ways.
+    RbacUsed(rbac_used::Arguments),
     /// Checks the habits of the house that no lint checks.
     Tidy,
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Chore::Cases(arguments) => cases::run(&arguments),
         Chore::Guards(arguments) => guards::run(&arguments),
         Chore::NoLeak => no_leak::run(),
+        Chore::RbacUsed(arguments) => rbac_used::run(&arguments),
         Chore::Tidy => tidy::run(),
     };
     match outcome {

@@ -1,6 +1,7 @@
 //! The commands, one file each: its arguments and what it does with them.
 
 pub(crate) mod backup;
+pub(crate) mod check;
 pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod forget;
@@ -35,6 +36,7 @@ pub(crate) async fn run(command: Command) -> Result<(), Failure> {
         Command::Rebuild(arguments) => arguments.run().await,
         Command::Export(arguments) => arguments.run().await,
         Command::Import(arguments) => arguments.run().await,
+        Command::Check(arguments) => arguments.run().await,
         Command::Backup(arguments) => arguments.run().await,
         Command::Restore(arguments) => arguments.run().await,
     }

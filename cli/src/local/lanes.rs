@@ -333,5 +333,5 @@ async fn write_readers(
     if record.spec.writer.uid != uid || record.spec.readers == readers {
         return Ok(());
     }
-    registry.change_spec(collection, Box::new(move |spec| spec.readers = readers)).await.map(drop)
+    registry.change_spec(collection, Box::new(move |spec| spec.readers.clone_from(&readers))).await.map(drop)
 }

@@ -47,7 +47,7 @@ impl Trouble {
             Self::Embedder(EncodeError::Unavailable { .. }) => "embedder_unavailable",
             Self::Embedder(EncodeError::ModelMismatch { .. }) => "model_mismatch",
             Self::Embedder(EncodeError::Refused { .. }) => "embedder_refused",
-            Self::Engine(_) => "vector_engine_unavailable",
+            Self::Engine(error) => error.reason(),
             Self::Lane(_) => "lane_not_writable",
         }
     }

@@ -17,6 +17,12 @@ use crate::text::bm25::idf;
 use crate::text::pool::{IdfPooling, idf_pooled, idf_tokens, mean_pooled};
 use crate::vectors::VectorError;
 
+/// Why the arm gave nothing.
+enum Trouble {
+    Engine(VectorError),
+    Lane(LaneError),
+}
+
 impl LaneStore {
     /// The question's vector, the pool, and how many found points have no turn any more.
     pub(crate) async fn vector_arm(
@@ -30,17 +36,22 @@ impl LaneStore {
             "embedding_unusable".to_owned()
         })?;
         let outcome = self.vector_pool(vector.clone(), question).await;
-        match outcome {
+        let reason = match outcome {
             Ok((pool, dangling)) => {
                 self.state.set_vector_trouble(None);
-                Ok((vector, pool, dangling))
+                return Ok((vector, pool, dangling));
             }
-            Err(error) => {
+            Err(Trouble::Engine(error)) => {
+                tracing::warn!(%error, "the vector arm failed");
+                error.reason()
+            }
+            Err(Trouble::Lane(error)) => {
                 tracing::warn!(code = error.code(), "the vector arm failed");
-                self.state.set_vector_trouble(Some("vector_engine_unavailable"));
-                Err("vector_engine_unavailable".into())
+                "vector_engine_unavailable"
             }
-        }
+        };
+        self.state.set_vector_trouble(Some(reason));
+        Err(reason.into())
     }
 
     async fn question_vector(
@@ -70,8 +81,7 @@ impl LaneStore {
         idf_pooled(encoding, dimension, &pooling).map_err(LaneError::internal)
     }
 
-    async fn vector_pool(&self, vector: Vec<f32>, question: &Question) -> Result<(Pool, u64), LaneError> {
-        let engine = |error: VectorError| LaneError::Unavailable { what: format!("the vector engine ({error})") };
+    async fn vector_pool(&self, vector: Vec<f32>, question: &Question) -> Result<(Pool, u64), Trouble> {
         let page = pool_size();
         let mut found: Vec<([u8; 32], Seq)> = Vec::new();
         let mut contents = std::collections::HashSet::new();
@@ -82,13 +92,16 @@ impl LaneStore {
                 .vectors
                 .search(vector.clone(), question.filter.engine.clone(), page, number * page)
                 .await
-                .map_err(engine)?;
+                .map_err(Trouble::Engine)?;
             let last = listing.len() < page;
             let fresh: Vec<EventId> =
                 listing.into_iter().map(|point| point.event_id).filter(|event| seen.insert(*event)).collect();
-            let owners = self.owners(&fresh).await?;
+            let owners = self.owners(&fresh).await.map_err(Trouble::Lane)?;
             dangling += fresh.iter().filter(|event| !owners.contains_key(event)).count() as u64;
-            let holders = self.newest_holders(owners.values().map(|(content, _)| *content), question).await?;
+            let holders = self
+                .newest_holders(owners.values().map(|(content, _)| *content), question)
+                .await
+                .map_err(Trouble::Lane)?;
             for event in fresh {
                 let Some((content, _)) = owners.get(&event) else { continue };
                 // No holder passes the filters: the engine's filter is by lists, the store's by row.

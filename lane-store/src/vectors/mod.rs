@@ -94,7 +94,15 @@ pub enum VectorError {
     /// A number that is infinite or none. Nothing was written.
     #[error("a vector holds a number that is not finite")]
     NotFinite,
-    /// The engine's files cannot be used.
+    /// The server refuses the lane's key: not renewed yet, or another writer took over. Retry: the key's file
+    /// is read again; recall goes on by text.
+    #[error("the vector engine refuses the lane's key: {0}")]
+    Refused(String),
+    /// The collection is not there, or not yet. Retry: whoever makes collections is at it; recall goes on by
+    /// text.
+    #[error("collection_missing: {0}")]
+    CollectionMissing(String),
+    /// The engine's files cannot be used, or it refused a request of ours as invalid. A person must look.
     #[error("the vector engine's files: {0}")]
     Storage(String),
 }
@@ -103,7 +111,21 @@ impl VectorError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        match self {
+            Self::Unavailable(_) | Self::Refused(_) | Self::CollectionMissing(_) => true,
+            Self::Dimension { .. } | Self::NotFinite | Self::Storage(_) => false,
+        }
+    }
+
+    /// A stable word for coverage, metrics and conditions.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "vector_engine_unavailable",
+            Self::Refused(_) => "vector_engine_refused",
+            Self::CollectionMissing(_) => "collection_missing",
+            Self::Dimension { .. } | Self::NotFinite | Self::Storage(_) => "vector_engine_failed",
+        }
     }
 }
 
@@ -157,7 +179,11 @@ pub trait VectorStore: Send + Sync + std::fmt::Debug {
     async fn swap_shadow(&self) -> Result<Generation, VectorError>;
 }
 
+mod fields;
 mod points;
+
+#[cfg(feature = "qdrant")]
+pub mod qdrant;
 
 #[cfg(feature = "edge")]
 mod edge;

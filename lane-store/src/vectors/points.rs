@@ -33,33 +33,59 @@ pub(super) fn checked(points: Vec<Point>, dimension: usize) -> Result<Vec<Point>
     Ok(kept)
 }
 
-/// One page of a total order (score, then id), from an engine that orders equal scores as it likes:
-/// `nearest(n)` gives at least the `n` nearest, or all there are.
+/// One page of a total order (score, then id), from an engine that orders equal scores as it likes.
 ///
 /// Where the page's last score may go on beyond what was read, more is read: otherwise which of the equals
 /// are seen would hang on the size of the page.
+#[derive(Debug)]
+pub(super) struct Page {
+    wanted: usize,
+    offset: usize,
+    asked: usize,
+}
+
+impl Page {
+    /// `None` where nothing is asked for.
+    pub(super) fn new(limit: usize, offset: usize) -> Option<Self> {
+        let wanted = offset.saturating_add(limit);
+        (limit > 0).then_some(Self { wanted, offset, asked: wanted.saturating_add(1) })
+    }
+
+    /// How many of the nearest the engine must be asked for.
+    pub(super) const fn asked(&self) -> usize {
+        self.asked
+    }
+
+    /// Takes the engine's answer: at least the nearest that were asked for, or all there are. `answered` is
+    /// how many came, points that nobody can use included. Gives the page; `None` where more must be asked.
+    pub(super) fn take(&mut self, mut found: Vec<Found>, answered: usize) -> Option<Vec<Found>> {
+        found.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.id.cmp(&b.id)));
+        let more = answered >= self.asked;
+        let cut = found.get(self.wanted - 1).map(|found| found.score.to_bits());
+        let last = found.last().map(|found| found.score.to_bits());
+        if more && cut.is_none_or(|cut| Some(cut) == last) {
+            self.asked = self.asked.saturating_mul(2);
+            return None;
+        }
+        found.truncate(self.wanted);
+        Some(found.split_off(self.offset.min(found.len())))
+    }
+}
+
+/// A [`Page`] from an engine that answers at once.
+#[cfg(any(test, feature = "edge"))]
 pub(super) fn page(
     limit: usize,
     offset: usize,
     mut nearest: impl FnMut(usize) -> Result<Vec<Found>, VectorError>,
 ) -> Result<Vec<Found>, VectorError> {
-    let wanted = offset.saturating_add(limit);
-    if limit == 0 {
-        return Ok(Vec::new());
-    }
-    let mut asked = wanted.saturating_add(1);
+    let Some(mut page) = Page::new(limit, offset) else { return Ok(Vec::new()) };
     loop {
-        let mut found = nearest(asked)?;
-        found.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.id.cmp(&b.id)));
-        let more = found.len() >= asked;
-        let cut = found.get(wanted - 1).map(|found| found.score.to_bits());
-        let last = found.last().map(|found| found.score.to_bits());
-        if more && cut == last {
-            asked = asked.saturating_mul(2);
-            continue;
+        let found = nearest(page.asked())?;
+        let answered = found.len();
+        if let Some(page) = page.take(found, answered) {
+            return Ok(page);
         }
-        found.truncate(wanted);
-        return Ok(found.split_off(offset.min(found.len())));
     }
 }
 

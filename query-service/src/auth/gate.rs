@@ -7,11 +7,12 @@ use std::time::Duration;
 use futures::future::join_all;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use lanekeeper_core::LaneError;
 use lanekeeper_core::clock::Clock;
 use lanekeeper_core::lane_client::LaneStatus;
 
 use super::reach::Reach;
-use super::verify::Verifiers;
+use super::verify::{Unknown, Verifiers};
 use super::{AuthError, SUSPENDED};
 use crate::directory::LaneDirectory;
 use crate::problem::EdgeError;
@@ -31,10 +32,17 @@ impl Gate {
     }
 
     /// What the request's credential reaches.
-    pub(super) fn reach(&self, headers: &HeaderMap) -> Result<Reach, EdgeError> {
+    pub(super) async fn reach(&self, headers: &HeaderMap) -> Result<Reach, EdgeError> {
         let token = bearer(headers)?;
-        let credential = self.verifiers.verify(token, self.clock.now_ms())?;
-        Ok(Reach::derive(&credential, &self.directory.lanes())?)
+        let credential = match self.verifiers.authenticate(token, self.clock.now_ms()).await {
+            Ok(credential) => credential,
+            Err(Unknown::Auth(error)) => return Err(error.into()),
+            Err(Unknown::Unavailable) => {
+                return Err(LaneError::Unavailable { what: "the check of tokens".into() }.into());
+            }
+        };
+        // Read after the token was judged, which may have taken a while: access counts as it is now.
+        Ok(Reach::derive(&credential, &self.directory.lanes(), self.directory.as_ref())?)
     }
 
     /// How every lane is, without names: for `/readyz` and metrics, which are not behind a credential.

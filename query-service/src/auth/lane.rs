@@ -99,7 +99,7 @@ impl<A: OnLane> FromRequestParts<Arc<App>> for InLane<A> {
     type Rejection = EdgeError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, EdgeError> {
-        let reach = app.gate().reach(&parts.headers)?;
+        let reach = app.gate().reach(&parts.headers).await?;
         // Escapes are decoded once, by the router's own extractor; what is no lane name names nothing.
         let not_found = || LaneError::NotFound { what: "lane" };
         let Path((namespace, name)) =
@@ -122,6 +122,6 @@ impl FromRequestParts<Arc<App>> for InReach {
     type Rejection = EdgeError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, EdgeError> {
-        Ok(Self(app.gate().reach(&parts.headers)?))
+        Ok(Self(app.gate().reach(&parts.headers).await?))
     }
 }

@@ -7,12 +7,14 @@
 //!   `lanes[]` choose among what is reached and never add to it.
 //! - Whatever is not reached is 404, like what does not exist.
 //!
-//! Not here: approvals (Gate and Human are refused), TokenReview and attestation.
+//! Not here: approvals (Gate and Human are refused); how the API server is asked, and attestation, are the
+//! cluster's.
 
 mod gate;
 mod lane;
 mod mint;
 mod reach;
+mod review;
 mod token;
 mod verify;
 
@@ -22,6 +24,7 @@ pub(crate) use lane::{
 };
 pub use mint::{Issuer, MintError, MintRequest, mint};
 pub(crate) use reach::{Reached, SUSPENDED};
+pub use review::{ReviewError, Reviewed, TokenReviewer};
 pub use token::MAX_LIFETIME_S;
 pub use verify::{Verifier, Verifiers, VerifiersError};
 

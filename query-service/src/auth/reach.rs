@@ -1,8 +1,11 @@
 //! What a credential reaches among the lanes as they are now. Pure.
 //!
-//! A token is for one lane UID. It reaches that lane with the principal's current role, and the lanes that
+//! A token of ours is for one lane UID. It reaches that lane with the principal's current role, and the lanes that
 //! this lane reads, where both sides consent. Own is the token's lane; the others come by `reads`, also
 //! where the principal has a role of its own there: that role needs its own token.
+//!
+//! A ServiceAccount's token is for every lane that gives the account a role: those are its own. Where a grant was
+//! first used by another account of that name, it does not count: the name was made anew.
 //!
 //! Into a corpus lane a principal that has access to any personal lane publishes only where the corpus
 //! lane's entry says so: else save, import and memory_write leave the role's automatic actions, so the one
@@ -18,8 +21,8 @@ use lanekeeper_core::scope::{Action, Decision, EffectiveScope, Role, Scope};
 use lanekeeper_core::wire::recall::Relation;
 use lanekeeper_core::{LaneError, LaneName, Principal};
 
-use super::verify::Credential;
-use crate::directory::LaneHandle;
+use super::verify::{Bound, Credential};
+use crate::directory::{LaneDirectory, LaneHandle};
 
 /// The code of a lane that answers nothing because it is suspended.
 pub(crate) const SUSPENDED: &str = "lane_suspended";
@@ -75,12 +78,29 @@ impl Reached {
 pub(crate) struct Reach(Vec<Reached>);
 
 impl Reach {
-    pub(super) fn derive(credential: &Credential, lanes: &[Arc<LaneHandle>]) -> Result<Self, LaneError> {
-        let bound = |handle: &&Arc<LaneHandle>| handle.view.uid == credential.lane || !guard("uid_binding");
+    pub(super) fn derive(
+        credential: &Credential,
+        lanes: &[Arc<LaneHandle>],
+        directory: &dyn LaneDirectory,
+    ) -> Result<Self, LaneError> {
+        let bound = |handle: &&Arc<LaneHandle>| match &credential.bound {
+            Bound::Lane(uid) => handle.view.uid == *uid || !guard("uid_binding"),
+            Bound::Account { .. } => true,
+        };
         let mut reached = Vec::new();
         for handle in lanes.iter().filter(bound) {
-            reached.extend(own(credential, handle, lanes)?);
+            let Some(lane) = own(credential, handle, lanes)? else { continue };
+            let admitted = match &credential.bound {
+                Bound::Lane(_) => true,
+                Bound::Account { uid } => {
+                    directory.admits_account(handle.view.uid, &credential.principal, uid) || !guard("account_uid")
+                }
+            };
+            if admitted {
+                reached.push(lane);
+            }
         }
+        reached.sort_by(|a, b| a.view().name.cmp(&b.view().name));
         let own_lanes = reached.clone();
         // A suspended lane answers nothing, so nothing is read through it either.
         for reader in own_lanes.iter().filter(|reader| !reader.view().suspend) {

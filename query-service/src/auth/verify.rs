@@ -3,8 +3,12 @@
 //! What must always hold: the unverified issuer picks one verifier and the unverified key id one of its
 //! keys; the algorithm is fixed; nothing else is tried when that fails. Claims are believed after the
 //! signature holds and not before. Which check failed is for nobody to learn.
+//!
+//! In a cluster tokens of every other issuer are the API server's to judge ([`TokenReviewer`]): that is one more
+//! verifier, picked by the same rule, and no token is shown to both.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ed25519_dalek::{Signature, VerifyingKey};
 use lanekeeper_core::hooks::guard;
@@ -12,6 +16,7 @@ use lanekeeper_core::scope::Scope;
 use lanekeeper_core::{LaneUid, Principal};
 
 use super::AuthError;
+use super::review::{ReviewError, Reviewed, TokenReviewer};
 use super::token::{ALG, AUDIENCE, Claims, Header, MAX_BYTES, MAX_LIFETIME_S, TYP, decode};
 
 /// One issuer's keys, by key id.
@@ -30,7 +35,10 @@ impl Verifier {
 
 /// Every issuer that is believed.
 #[derive(Debug, Clone, Default)]
-pub struct Verifiers(HashMap<String, Verifier>);
+pub struct Verifiers {
+    own: HashMap<String, Verifier>,
+    reviewer: Option<Arc<dyn TokenReviewer>>,
+}
 
 /// Two verifiers claim one issuer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,8 +52,32 @@ pub struct VerifiersError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) principal: Principal,
-    pub(crate) lane: LaneUid,
+    pub(crate) bound: Bound,
     pub(crate) narrowed: Option<Scope>,
+}
+
+/// What a credential is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// One lane, by what its name was bound to.
+    Lane(LaneUid),
+    /// Every lane that gives this account a role; `uid` is what the account's name is bound to.
+    Account { uid: String },
+}
+
+/// Why nobody is known by a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// The token does not hold.
+    Auth(AuthError),
+    /// Whoever judges it does not answer, or is asked too much. Nothing is known about the token.
+    Unavailable,
+}
+
+impl From<AuthError> for Unknown {
+    fn from(error: AuthError) -> Self {
+        Self::Auth(error)
+    }
 }
 
 impl Verifiers {
@@ -57,7 +89,32 @@ impl Verifiers {
                 return Err(VerifiersError { issuer: other.issuer });
             }
         }
-        Ok(Self(by_issuer))
+        Ok(Self { own: by_issuer, reviewer: None })
+    }
+
+    /// Tokens of every other issuer are judged by the API server.
+    #[must_use]
+    pub fn with_reviewer(self, reviewer: Arc<dyn TokenReviewer>) -> Self {
+        Self { reviewer: Some(reviewer), ..self }
+    }
+
+    /// Who a token is of, at a time.
+    pub(crate) async fn authenticate(&self, token: &str, now_ms: i64) -> Result<Credential, Unknown> {
+        let Some(reviewer) = self.reviewer.as_ref().filter(|_| token.len() <= MAX_BYTES) else {
+            return Ok(self.verify(token, now_ms)?);
+        };
+        // Not a JWT, or without an issuer: the API server is not asked about whatever somebody sends.
+        let issuer = unverified_issuer(token).ok_or(AuthError::Invalid)?;
+        if self.own.contains_key(&issuer) {
+            return Ok(self.verify(token, now_ms)?);
+        }
+        match reviewer.review(token).await {
+            Ok(Reviewed { principal, account_uid }) => {
+                Ok(Credential { principal, bound: Bound::Account { uid: account_uid }, narrowed: None })
+            }
+            Err(ReviewError::Refused) => Err(AuthError::Invalid.into()),
+            Err(ReviewError::Unavailable) => Err(Unknown::Unavailable),
+        }
     }
 
     /// Checks a token at a time.
@@ -72,12 +129,25 @@ impl Verifiers {
             return Err(AuthError::Invalid);
         }
         let claims: Claims = parse(claims)?;
-        let key = self.0.get(&claims.iss).and_then(|verifier| verifier.keys.get(&header.kid));
+        let key = self.own.get(&claims.iss).and_then(|verifier| verifier.keys.get(&header.kid));
         let signature = decode(signature).and_then(|bytes| Signature::from_slice(&bytes).ok());
         let (Some(key), Some(signature)) = (key, signature) else { return Err(AuthError::Invalid) };
         key.verify_strict(signed.as_bytes(), &signature).map_err(|_| AuthError::Invalid)?;
         check(claims, now_ms)
     }
+}
+
+/// The issuer that a token names. It picks who judges, and proves nothing.
+fn unverified_issuer(token: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Issued {
+        iss: String,
+    }
+    let mut parts = token.split('.');
+    let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    serde_json::from_slice::<Issued>(&decode(claims)?).ok().map(|issued| issued.iss)
 }
 
 fn parse<T: serde::de::DeserializeOwned>(part: &str) -> Result<T, AuthError> {
@@ -103,7 +173,7 @@ fn check(claims: Claims, now_ms: i64) -> Result<Credential, AuthError> {
     if now_ms.div_euclid(1000) >= exp && guard("token_expiry") {
         return Err(AuthError::Expired);
     }
-    Ok(Credential { principal: sub, lane, narrowed })
+    Ok(Credential { principal: sub, bound: Bound::Lane(lane), narrowed })
 }
 
 #[cfg(test)]
@@ -165,7 +235,7 @@ mod tests {
         let token = minted(&request());
         let credential = verifiers().verify(&token, NOW_MS).unwrap();
         assert_eq!(credential.principal.to_string(), "user:bob");
-        assert_eq!(credential.lane, request().lane);
+        assert_eq!(credential.bound, Bound::Lane(request().lane));
         assert_eq!(credential.narrowed, None);
         let end = NOW_MS + 3_600_000;
         assert!(verifiers().verify(&token, end - 1).is_ok());
@@ -274,5 +344,50 @@ mod tests {
         }
         assert!(mint(&issuer(), &MintRequest { lifetime_s: MAX_LIFETIME_S, ..request() }).is_ok());
         assert!(!format!("{:?}", issuer()).contains("07070707"), "a key must not be printed");
+    }
+
+    /// Knows every token as the agent's, and counts.
+    #[derive(Debug, Default)]
+    struct Fake {
+        asked: std::sync::atomic::AtomicUsize,
+        answer: Option<ReviewError>,
+    }
+
+    impl TokenReviewer for Fake {
+        fn review<'a>(&'a self, _token: &'a str) -> futures::future::BoxFuture<'a, Result<Reviewed, ReviewError>> {
+            self.asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let reviewed = || Reviewed { principal: "sa:team/agent".parse().unwrap(), account_uid: "u".into() };
+            Box::pin(std::future::ready(self.answer.map_or_else(|| Ok(reviewed()), Err)))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_issuer_picks_one_verifier_and_the_other_is_never_asked() {
+        let fake = Arc::new(Fake::default());
+        let both = verifiers().with_reviewer(fake.clone());
+        let asked = || fake.asked.load(std::sync::atomic::Ordering::SeqCst);
+        // Ours, good and bad: the API server does not see them.
+        assert!(both.authenticate(&minted(&request()), NOW_MS).await.is_ok());
+        let (header, mut claims) = parts();
+        let forged = signed_with([8; 32], &header, &claims);
+        assert_eq!(both.authenticate(&forged, NOW_MS).await, Err(AuthError::Invalid.into()));
+        for garbage in ["", "abc", "a.b.c", "e30.e30.e30", &"x".repeat(MAX_BYTES + 1)] {
+            assert_eq!(both.authenticate(garbage, NOW_MS).await, Err(AuthError::Invalid.into()), "{garbage:.10}");
+        }
+        assert_eq!(asked(), 0);
+        // Another issuer's, also where it is signed by our key.
+        claims["iss"] = json!("https://kubernetes.default.svc");
+        let other = signed_with(SEED, &header, &claims);
+        let credential = both.authenticate(&other, NOW_MS).await.unwrap();
+        assert_eq!(credential.bound, Bound::Account { uid: "u".into() });
+        assert_eq!(asked(), 1);
+        // Without a reviewer nobody knows it.
+        assert_eq!(verifiers().authenticate(&other, NOW_MS).await, Err(AuthError::Invalid.into()));
+        for (answer, expected) in
+            [(ReviewError::Refused, AuthError::Invalid.into()), (ReviewError::Unavailable, Unknown::Unavailable)]
+        {
+            let refusing = verifiers().with_reviewer(Arc::new(Fake { answer: Some(answer), ..Fake::default() }));
+            assert_eq!(refusing.authenticate(&other, NOW_MS).await, Err(expected));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Between this crate's types and the engine's. Field names here are stored: they never change meaning.
+//! Between this crate's types and the engine's.
 
 use lanekeeper_core::EventId;
 use qdrant_edge as edge;
@@ -6,13 +6,8 @@ use qdrant_edge::external::ordered_float::OrderedFloat;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+pub(super) use super::super::fields::{AT_MS, EVENT_ID, ROLES, SESSIONS, SPEAKERS};
 use super::super::{Payload, Point, VectorFilter};
-
-pub(super) const EVENT_ID: &str = "event_id";
-pub(super) const SESSIONS: &str = "sessions";
-pub(super) const ROLES: &str = "roles";
-pub(super) const SPEAKERS: &str = "speakers";
-pub(super) const AT_MS: &str = "at_ms";
 
 /// A field's path.
 pub(super) fn path(field: &'static str) -> edge::JsonPath {
