@@ -20,6 +20,7 @@ use std::collections::{HashSet, VecDeque};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -93,13 +94,11 @@ fn hmac_sha256(key: &[u8]) -> Hmac<Sha256> {
 
 /// RFC 5869 with an empty salt, the first 32 bytes.
 fn hkdf_sha256(ikm: &[u8], info: &[u8]) -> [u8; 32] {
-    let mut extract = hmac_sha256(&[0; 32]);
-    extract.update(ikm);
-    let prk = extract.finalize().into_bytes();
-    let mut expand = hmac_sha256(&prk);
-    expand.update(info);
-    expand.update(&[1]);
-    expand.finalize().into_bytes().into()
+    let mut okm = [0; 32];
+    if Hkdf::<Sha256>::new(None, ikm).expand(info, &mut okm).is_err() {
+        unreachable!("32 bytes are far below HKDF's limit")
+    }
+    okm
 }
 
 /// What query-service states. Serialised once, and believed as it was sent.

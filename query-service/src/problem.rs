@@ -133,7 +133,7 @@ impl EdgeError {
 
 /// What becomes of a lane's error; the same on the store protocol.
 fn lane_status(error: &LaneError) -> StatusCode {
-    StatusCode::from_u16(lanekeeper_core::wire::store::status(error)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    StatusCode::from_u16(lanekeeper_core::wire::problem::status(error)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 impl From<&EdgeError> for Problem {

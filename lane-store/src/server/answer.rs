@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt as _;
 use lanekeeper_core::LaneError;
 use lanekeeper_core::lane_client::ByteStream;
-use lanekeeper_core::wire::store::Problem;
+use lanekeeper_core::wire::problem::Problem;
 use serde::Serialize;
 
 /// The code of an answer that is an error, for metrics.

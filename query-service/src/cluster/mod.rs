@@ -21,6 +21,7 @@ mod options;
 mod remote_lane;
 mod review_cache;
 mod serve;
+mod store_answer;
 mod store_http;
 mod tls;
 mod token_review;

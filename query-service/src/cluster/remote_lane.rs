@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt as _;
 use lanekeeper_core::attest::{HEADER, Request};
 use lanekeeper_core::clock::Clock;
 use lanekeeper_core::ids::Hash32;
@@ -23,9 +22,10 @@ use lanekeeper_core::wire::encoding::WireEncoding;
 use lanekeeper_core::wire::events::{EventPage, SaveResponse};
 use lanekeeper_core::wire::forget::{ForgetRequest, ForgetResponse};
 use lanekeeper_core::wire::memory::{MemoryHistory, MemoryPage, MemorySaveRequest, MemorySaveResponse};
+use lanekeeper_core::wire::problem::{ATTESTATION_REFUSED, Problem};
 use lanekeeper_core::wire::store::{
-    ANSWER_BYTES, ATTESTATION_REFUSED, AppendBody, EncodingOrReason, ForgetBody, ListBody, MemoryBody, Nothing,
-    Problem, RecallAnswer, RecallBody, SaveMemoryBody, StatusAnswer, path,
+    AppendBody, EncodingOrReason, ForgetBody, ListBody, MemoryBody, Nothing, RecallAnswer, RecallBody, SaveMemoryBody,
+    StatusAnswer, path,
 };
 use lanekeeper_core::wire::upkeep::{ImportReport, RebuildReport, RebuildRequest, VerifyReport};
 use lanekeeper_core::{LaneError, LaneName, LaneUid, LogId, Seq};
@@ -37,6 +37,7 @@ use tokio::time::Instant;
 use super::attesting::{About, Master};
 use super::circuit::{Circuit, Permit};
 use super::import;
+use super::store_answer::{Kind, Trouble, given_up, paced, read, trouble, unavailable};
 use super::store_http::StoreHttp;
 
 /// Time for a read or a save.
@@ -57,8 +58,6 @@ const STATUS_FRESH: Duration = Duration::from_secs(2);
 const EARLIER: Duration = Duration::from_millis(100);
 /// The pause before the one retry.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Largest body of an error.
-const PROBLEM_BYTES: usize = 64 * 1024;
 
 /// How stores are reached; shared by all lanes.
 #[derive(Debug)]
@@ -95,24 +94,6 @@ pub struct RemoteLane {
     asking_status: tokio::sync::Mutex<()>,
 }
 
-/// What a request may be repeated as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
-    /// Nothing was sent.
-    NotSent,
-    /// Sent, and no whole answer came.
-    Lost,
-    /// The deadline passed.
-    Late,
-}
-
 struct Call<'a> {
     method: http::Method,
     path: &'a str,
@@ -147,10 +128,6 @@ fn key_of(idempotency: Option<&Idempotency>) -> Option<&str> {
 
 fn hash_of(idempotency: Option<&Idempotency>) -> Option<Hash32> {
     idempotency.map(|idempotency| Hash32::from_bytes(idempotency.body_sha256))
-}
-
-fn unavailable() -> LaneError {
-    LaneError::Unavailable { what: "the lane's store".into() }
 }
 
 impl RemoteLane {
@@ -259,7 +236,7 @@ impl RemoteLane {
             match self.attempt(&call, STREAM, false).await {
                 Ok(response) if response.status().is_success() => {
                     permit.answered();
-                    return Ok(paced(response));
+                    return Ok(paced(response, STREAM));
                 }
                 Ok(response) => match read(response).await {
                     Ok((status, bytes)) => {
@@ -342,57 +319,6 @@ impl RemoteLane {
 enum AttemptError {
     Trouble(Trouble),
     Lane(LaneError),
-}
-
-fn trouble(error: &reqwest::Error) -> Trouble {
-    tracing::debug!(%error, "a store did not answer");
-    if error.is_connect() {
-        Trouble::NotSent
-    } else if error.is_timeout() {
-        Trouble::Late
-    } else {
-        Trouble::Lost
-    }
-}
-
-fn given_up(trouble: Trouble, kind: Kind) -> LaneError {
-    match (trouble, kind) {
-        (Trouble::NotSent, _) | (Trouble::Lost, Kind::Read) => unavailable(),
-        (Trouble::Late, Kind::Read) => LaneError::Deadline,
-        (Trouble::Lost | Trouble::Late, Kind::Write) => LaneError::CommitUnknown,
-    }
-}
-
-/// Status and body, the body within its limit.
-async fn read(mut response: reqwest::Response) -> Result<(http::StatusCode, Vec<u8>), Trouble> {
-    let status = response.status();
-    let limit = if status.is_success() { ANSWER_BYTES } else { PROBLEM_BYTES };
-    let mut bytes = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(None) => return Ok((status, bytes)),
-            Ok(Some(part)) if bytes.len() + part.len() <= limit => bytes.extend_from_slice(&part),
-            Ok(Some(_)) => {
-                tracing::error!(limit, "a store's answer is over its limit");
-                return Err(Trouble::Lost);
-            }
-            Err(error) => return Err(trouble(&error)),
-        }
-    }
-}
-
-/// The answer as it comes; a pause or a break ends it with an error, so that nobody takes a part for the whole.
-fn paced(response: reqwest::Response) -> ByteStream {
-    let broke = || LaneError::Unavailable { what: "the rest of the answer".into() };
-    let parts = response.bytes_stream().boxed();
-    Box::pin(futures::stream::unfold(Some(parts), move |parts| async move {
-        let mut parts = parts?;
-        match tokio::time::timeout(STREAM, parts.next()).await {
-            Ok(None) => None,
-            Ok(Some(Ok(part))) => Some((Ok(part), Some(parts))),
-            Ok(Some(Err(_))) | Err(_) => Some((Err(broke()), None)),
-        }
-    }))
 }
 
 #[async_trait]

@@ -1,7 +1,7 @@
 //! The store protocol must know every word that a lane's errors can hold: what it does not know becomes an internal
 //! error on the other side.
 
-use lanekeeper_core::wire::store::{CONFLICTS, NOT_FOUND};
+use lanekeeper_core::wire::problem::{CONFLICTS, NOT_FOUND};
 
 fn sources(folder: &std::path::Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -38,9 +38,9 @@ fn every_word_of_a_lanes_errors_travels() {
     let missing = literals(&all, "LaneError::NotFound {", "what: \"");
     assert!(conflicts.len() >= 4 && missing.len() >= 6, "the search is broken: {conflicts:?} {missing:?}");
     for code in conflicts {
-        assert!(CONFLICTS.contains(&code.as_str()), "core::wire::store::CONFLICTS lacks {code}");
+        assert!(CONFLICTS.contains(&code.as_str()), "core::wire::problem::CONFLICTS lacks {code}");
     }
     for what in missing {
-        assert!(NOT_FOUND.contains(&what.as_str()), "core::wire::store::NOT_FOUND lacks {what}");
+        assert!(NOT_FOUND.contains(&what.as_str()), "core::wire::problem::NOT_FOUND lacks {what}");
     }
 }
