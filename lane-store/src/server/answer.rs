@@ -31,9 +31,10 @@ impl IntoResponse for Failure {
             tracing::error!(cause, "internal error");
         }
         let mut response = problem(&Problem::of(&error));
-        let after = match &error {
-            LaneError::Overloaded { retry_after_s } => Some(*retry_after_s),
-            other => other.is_transient().then_some(1),
+        let after = if let LaneError::Overloaded { retry_after_s } = &error {
+            Some(*retry_after_s)
+        } else {
+            error.is_transient().then_some(1)
         };
         if let Some(seconds) = after {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));

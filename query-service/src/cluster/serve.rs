@@ -1,9 +1,9 @@
 //! Listening and stopping.
 //!
 //! # Flow of stopping
-//! 1. `/readyz` says no, and every answer asks its client to open a new connection next time. 2. For the drain delay
-//! requests are served as before: it takes that long until no proxy and no client sends here any more. 3. Listening
-//! ends; answers under way have their time. So no request fails while replicas roll.
+//! 1. `/readyz` says no, and every answer asks its client to open a new connection next time.
+//! 2. For the drain delay requests are served as before: it takes that long until no proxy and no client sends here.
+//! 3. Listening ends; answers under way have their time. So no request fails while replicas roll.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

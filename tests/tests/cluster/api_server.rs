@@ -62,13 +62,6 @@ impl ApiServer {
         let _ = self.events.send((collection_of(path), json!({"type": kind, "object": object})));
     }
 
-    pub(crate) fn remove(&self, path: &str) {
-        let removed = self.state().objects.remove(path);
-        if let Some(object) = removed {
-            let _ = self.events.send((collection_of(path), json!({"type": "DELETED", "object": object})));
-        }
-    }
-
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
         self.state().objects.get(path).cloned()
     }

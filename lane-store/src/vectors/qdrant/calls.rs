@@ -105,11 +105,11 @@ impl Calls {
             };
             if is_refusal(&status) && !renewed {
                 renewed = true;
-                if let Some(refused) = &key {
-                    if let Some(other) = self.credential.instead_of(refused).await {
-                        key = Some(other);
-                        continue;
-                    }
+                if let Some(refused) = &key
+                    && let Some(other) = self.credential.instead_of(refused).await
+                {
+                    key = Some(other);
+                    continue;
                 }
             }
             if is_broken(&status) && !reconnected {

@@ -113,13 +113,12 @@ impl Generations {
     /// collection that is gone since shows itself in the call.
     pub(super) async fn names(&self) -> Result<Names, VectorError> {
         let known = *self.known();
-        if known.searched.is_none() || known.read.is_none_or(|read| read.elapsed() >= FRESH) {
-            if let Err(error) = self.read().await {
-                if known.searched.is_none() {
-                    return Err(error);
-                }
-                self.known().read = Some(Instant::now());
+        let stale = known.searched.is_none() || known.read.is_none_or(|read| read.elapsed() >= FRESH);
+        if stale && let Err(error) = self.read().await {
+            if known.searched.is_none() {
+                return Err(error);
             }
+            self.known().read = Some(Instant::now());
         }
         let known = *self.known();
         let searched = known.searched.unwrap_or_default();

@@ -185,6 +185,7 @@ struct ChangeAliases {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "the names are the wire's")]
 enum AliasAction {
     CreateAlias { collection_name: String, alias_name: String },
     DeleteAlias { alias_name: String },

@@ -79,10 +79,10 @@ impl Collection {
 impl Drop for Collection {
     fn drop(&mut self) {
         drop(self.shard.take());
-        if self.dropped.load(Ordering::SeqCst) {
-            if let Err(error) = fs::remove_dir_all(&self.path) {
-                tracing::warn!(%error, "a dropped collection's files are left over");
-            }
+        if self.dropped.load(Ordering::SeqCst)
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            tracing::warn!(%error, "a dropped collection's files are left over");
         }
     }
 }
