@@ -101,6 +101,8 @@ pub struct LaneStore {
     pub(crate) opened_with_record: bool,
     /// Whether this process wrote itself into the record. Once: a holder that was replaced stays replaced.
     took_over: AtomicBool,
+    /// Whether the log must be bound to this lane without waiting for a first write; see [`Self::bind`].
+    bind_unasked: AtomicBool,
     pub(crate) pool: SqlitePool,
     pub(crate) projector_wake: Arc<Notify>,
     /// One curated file is written at a time: event and file stay in step.
@@ -169,6 +171,7 @@ impl LaneStore {
         state.set_wal_holds_erased(purged);
         conn.close().await.map_err(StoreError::sqlite("close the log"))?;
         let binding = Self::binding(&config, &keys, opened.binding, opened.accepted)?;
+        let bind_unasked = binding.as_ref().is_some_and(|(kind, _)| *kind != Kind::Opened);
         let epoch = record.as_ref().map_or(opened.epoch, |record| record.spec.epoch);
         let holder = registry.pod().map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned);
         let fence = Arc::new(Fence::new(
@@ -221,6 +224,7 @@ impl LaneStore {
             log_id,
             opened_with_record: record.is_some(),
             took_over: AtomicBool::new(false),
+            bind_unasked: AtomicBool::new(bind_unasked),
             head,
             commits,
         });
@@ -284,6 +288,22 @@ impl LaneStore {
                 tracing::warn!(%error, "this process is not the record's holder yet");
                 false
             }
+        }
+    }
+
+    /// Binds an adopted or restored log to this lane. An adoption that waited for the first write would be lost with
+    /// a lane that is deleted before it: the next adoption names the UID of a lane that the log never heard of.
+    /// (A new log is bound by its first write: an unused lane writes nothing.)
+    pub(crate) async fn bind(&self) {
+        let asked = self.bind_unasked.load(Ordering::SeqCst) && self.took_over.load(Ordering::SeqCst);
+        if !asked || self.fence.held_back().is_some() || self.state.read_only().is_some() {
+            return;
+        }
+        // Every group appends the binding that is still owed, an empty one too.
+        let Ok(writer) = self.writer() else { return };
+        match writer.write(|_| Box::pin(async { Ok(()) })).await {
+            Ok(()) => self.bind_unasked.store(false, Ordering::SeqCst),
+            Err(error) => tracing::debug!(%error, "the log is not bound to this lane yet"),
         }
     }
 

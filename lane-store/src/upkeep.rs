@@ -70,6 +70,7 @@ async fn run(store: Weak<LaneStore>, mut stop: tokio::sync::watch::Receiver<bool
             holder_ms = now;
             store.become_holder().await;
         }
+        store.bind().await;
         let (seq, _) = store.head();
         if seq != published && now.saturating_sub(published_ms) >= PUBLISH_MS {
             match store.publish_head(false).await {

@@ -1,5 +1,5 @@
-//! `lanekeeper check`: whether a lane remembers. Saves a marker, asks for it in other words until an answer lacks
-//! nothing, and forgets it. `helm test` runs it with `--create` in a pod, on a lane of its own.
+//! `lanekeeper check`: whether a lane remembers. Saves a marker, asks for it in other words until every arm that
+//! holds turns was searched, and forgets it. `helm test` runs it with `--create` in a pod, on a lane of its own.
 
 mod own_lane;
 
@@ -10,7 +10,7 @@ use http::Method;
 use lanekeeper_core::LaneName;
 use lanekeeper_core::wire::events::{SaveRequest, SaveResponse, Turn, TurnRole};
 use lanekeeper_core::wire::forget::{ForgetRequest, ForgetResponse};
-use lanekeeper_core::wire::recall::{Filter, RecallRequest, RecallResponse};
+use lanekeeper_core::wire::recall::{Arm, Filter, LaneCoverage, RecallRequest, RecallResponse};
 
 use self::own_lane::{ApiServer, Wanted};
 use super::fresh_key;
@@ -89,7 +89,7 @@ impl Check {
         }
     }
 
-    /// Until an answer lacks nothing: then vectors were made, and searched.
+    /// Until every arm that holds turns was searched: then vectors were made, too.
     async fn found(&self, server: &Server, session: &str, marker: &str, within: Duration) -> Result<(), Failure> {
         let request = RecallRequest {
             query: "what did the lighthouse keeper write down".to_owned(),
@@ -110,7 +110,7 @@ impl Check {
             if !found {
                 return Err(Failure::refused(format!("lane {} does not find what was saved a moment ago", self.lane)));
             }
-            if answer.value.coverage.complete_corpus {
+            if answer.value.coverage.lanes.iter().any(|lane| lane.lane == self.lane && all_turns_searched(lane)) {
                 return Ok(());
             }
             if Instant::now() >= deadline {
@@ -136,4 +136,11 @@ impl Check {
         server.call::<ForgetResponse>(call).await?;
         Ok(())
     }
+}
+
+/// Whether every arm that holds turns was searched with none left out. An answer to a question about one session is
+/// never one about the whole corpus: curated memory is of no session.
+fn all_turns_searched(lane: &LaneCoverage) -> bool {
+    let wholly = |arm| lane.arms.get(&arm).is_some_and(|arm| arm.searched && arm.reason.is_none());
+    lane.counts.pending_projection == 0 && [Arm::TurnText, Arm::WindowText, Arm::Vector].into_iter().all(wholly)
 }

@@ -26,6 +26,9 @@ pub(crate) async fn keep(world: &World, case: &str, namespaces: &[String]) -> Pa
         ("operator.log".to_owned(), logs(SYSTEM, "lanekeeper-operator")),
         ("query.log".to_owned(), logs(SYSTEM, "lanekeeper-query")),
         ("embedder.log".to_owned(), logs(SYSTEM, "embedder")),
+        ("check.log".to_owned(), logs(SYSTEM, "lanekeeper-test")),
+        ("system-stores.log".to_owned(), logs(SYSTEM, "lane-store")),
+        ("system-lanes.yaml".to_owned(), words(&format!("get lanes -n {SYSTEM} -o yaml"))),
     ];
     for namespace in namespaces {
         questions.push((format!("{namespace}.txt"), words(&format!("get {kinds} -n {namespace} -o wide"))));

@@ -6,6 +6,7 @@ mod cases_forget;
 mod cases_isolation;
 mod cases_search;
 mod cases_writes;
+mod check;
 mod control;
 mod crash;
 mod model;

@@ -70,6 +70,14 @@ async fn steps(world: &World, space: &str, qdrant: &mut Qdrant) -> Result<()> {
     journal.progress(10, Duration::from_secs(60)).await.context("saves go on without the key")?;
 
     put_key(world, "second-key-of-this-run").await?;
+    // The load goes on until the new key is in use: no question may fail on the way there.
+    until("vectors searched under the new key", Duration::from_secs(120), || async {
+        let answer = caller.recall("what does the pump draw", json!({"lanes": [lane]})).await?.expect(200)?;
+        let coverage = &answer["coverage"];
+        let searched = coverage["lanes"][0]["arms"]["vector"]["searched"] == true;
+        Ok(if searched { Seen::Yes(()) } else { Seen::NotYet(coverage.to_string()) })
+    })
+    .await?;
     journal.progress(10, Duration::from_secs(60)).await?;
     let (asked, failed) = recalls.end().await?;
     let audit = journal.audit(&caller).await?;
