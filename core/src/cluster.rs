@@ -11,6 +11,8 @@ use crate::ids::{Epoch, Generation, LaneName};
 
 /// The namespace of a release that was not told otherwise.
 pub const SYSTEM_NAMESPACE: &str = "lanekeeper-system";
+/// Whom a ServiceAccount's token must be made for.
+pub const TOKEN_AUDIENCE: &str = "lanekeeper";
 
 /// Ports that the programs listen on.
 pub mod port {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use lanekeeper_core::LaneName;
+#[cfg(feature = "kubectl")]
+use lanekeeper_core::secret::Secret;
 use reqwest::Url;
 use reqwest::redirect::Policy;
 
@@ -37,6 +39,41 @@ pub(crate) struct Connection {
     /// Print the server's answer as it came.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Instead of all of that but `json`: a way that the program has opened itself.
+    #[cfg(feature = "kubectl")]
+    #[arg(skip)]
+    pub(crate) through: Option<Through>,
+}
+
+/// A way to a server that is not reached by its own name: through a port of this machine, as `kubectl lane` opens it.
+#[cfg(feature = "kubectl")]
+#[derive(Debug)]
+pub(crate) struct Through {
+    /// The server's own URL. Its certificate must be for this host.
+    pub(crate) url: Url,
+    /// Where the connection really goes.
+    pub(crate) address: std::net::SocketAddr,
+    /// Who may have signed the certificate, PEM; nobody else.
+    pub(crate) authorities: Vec<u8>,
+    /// For this server.
+    pub(crate) token: Secret<String>,
+}
+
+#[cfg(feature = "kubectl")]
+impl Through {
+    fn open(&self, raw: bool) -> Result<Server, Failure> {
+        let authorities = reqwest::Certificate::from_pem_bundle(&self.authorities)
+            .map_err(|error| Failure::because("cannot read the authority of the server's certificate", &error))?;
+        let http = reqwest::Client::builder()
+            .redirect(Policy::none())
+            .connect_timeout(CONNECT_WAIT)
+            .no_proxy()
+            .resolve(self.url.host_str().unwrap_or_default(), self.address)
+            .tls_certs_only(authorities)
+            .build()
+            .map_err(|error| Failure::because("cannot make an HTTP client", &error))?;
+        Ok(Server { http, base: self.url.clone(), token: self.token.clone(), raw })
+    }
 }
 
 /// For commands that are about one lane.
@@ -50,6 +87,10 @@ pub(crate) struct OneLane {
 impl Connection {
     /// Reads the token and makes the client. Sends nothing yet.
     pub(crate) fn open(&self) -> Result<Server, Failure> {
+        #[cfg(feature = "kubectl")]
+        if let Some(through) = &self.through {
+            return through.open(self.json);
+        }
         let plain = check_url(&self.url)?;
         let on_this_machine = is_loopback(&self.url);
         if plain && !on_this_machine && !self.allow_plain_http {

@@ -10,6 +10,8 @@ mod retry;
 mod token;
 pub(crate) mod transfer;
 
+#[cfg(feature = "kubectl")]
+pub(crate) use connection::Through;
 pub(crate) use connection::{Connection, OneLane};
 pub(crate) use problem::{ClientError, Problem};
 

@@ -16,9 +16,9 @@ use crate::output;
 #[command(group(ArgGroup::new("what").required(true).args(["events", "session", "paragraphs"])))]
 pub(crate) struct Forget {
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
     #[command(flatten)]
-    lane: OneLane,
+    pub(crate) lane: OneLane,
     /// This event; may be given more than once.
     #[arg(long = "event", value_name = "ID")]
     events: Vec<EventId>,

@@ -88,6 +88,18 @@ pub(crate) struct History {
 }
 
 impl Memory {
+    /// How the server is reached, and the lane that is named.
+    #[cfg(feature = "kubectl")]
+    pub(crate) const fn way(&mut self) -> (&mut Connection, &OneLane) {
+        match self {
+            Self::Cat(Cat { connection, lane, .. })
+            | Self::Search(Search { connection, lane, .. })
+            | Self::Save(Save { connection, lane, .. })
+            | Self::Edit(Edit { connection, lane, .. })
+            | Self::History(History { connection, lane, .. }) => (connection, lane),
+        }
+    }
+
     pub(crate) async fn run(self) -> Result<(), Failure> {
         match self {
             Self::Cat(cat) => cat.run().await,

@@ -14,12 +14,12 @@ use crate::output;
 #[derive(Debug, Args)]
 pub(crate) struct Recall {
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
     /// The question.
     query: String,
     /// Only this lane; may be given more than once. Default: the token's lane and those it reads.
     #[arg(long = "lane", value_name = "NAMESPACE/NAME")]
-    lanes: Vec<LaneName>,
+    pub(crate) lanes: Vec<LaneName>,
     /// How many hits, 1 to 50.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     top_k: Option<i64>,

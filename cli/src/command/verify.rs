@@ -24,11 +24,11 @@ const DATABASE: &str = "lane.db";
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
     #[command(flatten)]
-    lane: OneLane,
+    pub(crate) lane: OneLane,
     /// Check this instead, without a server: a lane's folder, its lane.db, a backup or an export.
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl Verify {

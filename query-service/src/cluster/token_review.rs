@@ -16,6 +16,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use lanekeeper_core::Principal;
 use lanekeeper_core::clock::Clock;
+use lanekeeper_core::cluster::TOKEN_AUDIENCE;
 use lanekeeper_core::hooks::guard;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
@@ -23,8 +24,6 @@ use tokio::sync::Semaphore;
 use super::review_cache::{Review, ReviewCache};
 use crate::auth::{ReviewError, Reviewed, TokenReviewer};
 
-/// Whom a token must be for.
-const AUDIENCE: &str = "lanekeeper";
 /// Reviews at a time: whoever sends made-up tokens must not become a load on the API server.
 const AT_A_TIME: usize = 32;
 /// Tokens remembered.
@@ -65,7 +64,7 @@ impl KubeReviewer {
         };
         let expires_at_ms = expiry_ms(&token);
         let review = TokenReview {
-            spec: TokenReviewSpec { audiences: Some(vec![AUDIENCE.to_owned()]), token: Some(token) },
+            spec: TokenReviewSpec { audiences: Some(vec![TOKEN_AUDIENCE.to_owned()]), token: Some(token) },
             ..TokenReview::default()
         };
         let outcome = match tokio::time::timeout(ANSWER_WAIT, self.api.create(&PostParams::default(), &review)).await {
@@ -88,7 +87,7 @@ impl KubeReviewer {
 fn judge(status: &TokenReviewStatus) -> Result<Reviewed, ReviewError> {
     let authenticated = status.authenticated == Some(true) && status.error.as_deref().unwrap_or_default().is_empty();
     // An authenticator that knows no audiences names none, and a token for everything is not one for us.
-    let for_us = status.audiences.as_ref().is_some_and(|all| all.iter().any(|audience| audience == AUDIENCE));
+    let for_us = status.audiences.as_ref().is_some_and(|all| all.iter().any(|audience| audience == TOKEN_AUDIENCE));
     if !authenticated || (!for_us && guard("audience")) {
         return Err(ReviewError::Refused);
     }

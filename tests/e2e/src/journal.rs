@@ -53,6 +53,11 @@ fn lock(entries: &Mutex<Entries>) -> std::sync::MutexGuard<'_, Entries> {
 impl Journal {
     /// Starts `writers` writers, each saving one turn after the other.
     pub(crate) fn start(caller: &Arc<Caller>, lane: &str, writers: usize) -> Self {
+        Self::paced(caller, lane, writers, Duration::ZERO)
+    }
+
+    /// The same with a pause between one writer's saves: a load that an embedder can follow.
+    pub(crate) fn paced(caller: &Arc<Caller>, lane: &str, writers: usize, pause: Duration) -> Self {
         let (entries, stop) = (Arc::new(Mutex::new(Entries::default())), Arc::new(AtomicBool::new(false)));
         let writers = (0..writers)
             .map(|writer| {
@@ -64,6 +69,7 @@ impl Journal {
                         number += 1;
                         let text = format!("writer {writer} notes number {number} as {}", uuid::Uuid::new_v4());
                         write(&caller, &lane, &format!("journal-{writer}"), &text, &entries).await;
+                        tokio::time::sleep(pause).await;
                     }
                 })
             })

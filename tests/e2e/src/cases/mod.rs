@@ -3,6 +3,7 @@
 mod chart_render;
 mod chart_test;
 mod control;
+mod kubectl_lane;
 mod o01_namespace;
 mod o02_uninstall;
 mod o04_idle;
@@ -33,6 +34,7 @@ pub(crate) const ALL: &[Case] = &[
     case!("O6", "o06_a_volume_grows_and_never_shrinks", Kinds, o06_storage::run),
     case!("O10a", "o10_a_name_over_the_limit_is_refused_with_the_number", Kinds, o10_names::refused),
     case!("control", "a_marker_saved_in_one_lane_is_nowhere_in_the_other", Product, control::run),
+    case!("plugin", "kubectl_lane_tells_asks_and_adopts", Product, kubectl_lane::run),
     case!("helm-test", "the_charts_own_test_saves_and_recalls", Product, chart_test::run),
     case!("O10", "o10_a_name_at_the_limit_works_fully", Product, o10_names::works),
     case!("O1", "o01_a_deleted_namespace_takes_its_lanes_along", Product, o01_namespace::run),

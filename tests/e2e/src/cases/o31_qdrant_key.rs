@@ -47,7 +47,7 @@ async fn steps(world: &World, space: &str, qdrant: &mut Qdrant) -> Result<()> {
     complete(&caller, &lane).await?;
     let pods = uids(world, space).await?;
 
-    let journal = Journal::start(&caller, &lane, 2);
+    let journal = Journal::paced(&caller, &lane, 2, Duration::from_millis(100));
     let recalls = Recalls::start(&caller, &lane);
     journal.progress(10, Duration::from_secs(60)).await?;
     world.system::<Secret>().delete(SECRET, &DeleteParams::default()).await?;
