@@ -99,18 +99,13 @@ pub(super) fn seen<T>(answer: Result<Option<T>, kube::Error>) -> Part<T> {
     }
 }
 
-/// A failure to get `what`.
+/// A failure to get `what`: refused, or the API server was not reached.
 pub(super) fn asked(what: &str, error: kube::Error) -> Failure {
-    match error {
-        error @ kube::Error::Api(_) => Failure::refused(format!("cannot get {what}: {}", words(&error))),
-        error => Failure::Unreachable(format!("cannot get {what}: {}", words(&error))),
-    }
+    let text = format!("cannot get {what}: {}", words(&error));
+    if matches!(error, kube::Error::Api(_)) { Failure::Refused(text) } else { Failure::Unreachable(text) }
 }
 
 /// The API server's own words, without the request around them.
 pub(super) fn words(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => crate::failure::chain(other),
-    }
+    if let kube::Error::Api(status) = error { status.message.clone() } else { crate::failure::chain(error) }
 }

@@ -106,12 +106,14 @@ impl Verb {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
-    let Arguments { target, verb } = arguments;
-    let mut verb = match verb {
-        // Asks nobody.
-        Verb::Verify(verify) if verify.file.is_some() => return verify.run().await,
-        other => other,
-    };
+    let Arguments { target, mut verb } = arguments;
+    if let Verb::Verify(verify) = verb {
+        // Verifying a file asks nobody.
+        if verify.file.is_some() {
+            return verify.run().await;
+        }
+        verb = Verb::Verify(verify);
+    }
     let Target { kubeconfig, context, namespace, system_namespace, account } = target;
     let cluster = Cluster::open(kubeconfig, context, namespace, system_namespace).await?;
     // Open until the command has ended.

@@ -113,11 +113,11 @@ fn words(chain: &Chain) -> String {
         },
     );
     line("store", part(pod, pod_words));
-    let count = |count: Option<i64>| count.map_or_else(|| "an unknown number".to_owned(), |count| count.to_string());
+    let count = |count: Option<i64>| count.map_or_else(|| "not known".to_owned(), |count| count.to_string());
     line(
         "memory",
         format!(
-            "{} of events, {} of points in {}",
+            "events: {}, points: {}, collection {}",
             count(status.events),
             count(status.points),
             super::chain::collection(name, lane)
@@ -217,6 +217,19 @@ pub(super) mod tests {
             one("StoreReady", "False", "CrashLoop", "the store ends again and again"),
             one("FenceHeld", "True", "Held", ""),
         ])));
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        Lane team/bob (personal, of bob), UID 0193a1b2-0000-7000-8000-000000000001
+          Ready: no (CrashLoop) the store ends again and again
+          record     this lane writes, epoch 7, generation 1, held by the store's pod
+          volume     is not there
+          embedder   not seen: embedders is forbidden
+          store      pod lane-bob-0 Running, not ready, 3 restarts, waits: CrashLoopBackOff
+          memory     events: 12, points: not known, collection team.bob
+          warning    BackOff: restarting\u{1b}[2J
+
+          In detail:
+          FenceHeld       yes (Held)
+          StoreReady      no (CrashLoop) the store ends again and again
+        ");
     }
 }

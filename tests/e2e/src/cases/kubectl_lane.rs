@@ -38,7 +38,7 @@ pub(super) async fn run(world: &World) -> Result<()> {
     let found = kubectl_lane(world, &["recall", "--lane", &lane, "what is the bilge alarm set to"]).await?;
     ensure!(found.contains("MARKER-5c2") && found.contains("coverage"), "{found}");
     let verified = kubectl_lane(world, &["verify", "--lane", &lane]).await?;
-    ensure!(verified.contains("2 events"), "{verified}");
+    ensure!(verified.contains("rows walked: 2"), "{verified}");
     kubectl_lane(world, &["memory", "cat", "--lane", &lane]).await?;
     kubectl_lane(world, &["forget", "--lane", &lane, "--session", "s", "--yes"]).await?;
     let found = kubectl_lane(world, &["recall", "--lane", &lane, "what is the bilge alarm set to"]).await?;
