@@ -33,7 +33,6 @@ pub mod quantity;
 pub mod queue;
 mod running;
 pub mod status;
-pub mod telemetry;
 pub mod watching;
 
 pub use config::Config;

@@ -1,7 +1,7 @@
 //! The operator's program.
 
 use clap::Parser as _;
-use lanekeeper_operator::{Config, run, telemetry};
+use lanekeeper_operator::{Config, run};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +12,7 @@ async fn main() -> anyhow::Result<()> {
         anyhow::bail!("another TLS provider is installed");
     }
     let config = Config::parse();
-    let _traces = telemetry::start(config.otlp_endpoint.as_deref())?;
+    let _traces = lanekeeper_telemetry::start("lanekeeper-operator", config.otlp_endpoint.as_deref())?;
     let shutdown = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let told = shutdown.clone();

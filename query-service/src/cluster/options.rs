@@ -51,7 +51,7 @@ pub struct Options {
     /// Qdrant's address. Stores talk to it; here it is not used and may be given all the same.
     #[arg(long, env = "LANEKEEPER_QDRANT_URL")]
     pub qdrant_url: Option<String>,
-    /// Where traces go. Not used by this version.
+    /// Where traces go (OTLP over HTTP). Without it there are none.
     #[arg(long, env = "LANEKEEPER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
 }
