@@ -1,5 +1,5 @@
-//! What is generated from the code and committed: the CustomResourceDefinitions and the OpenAPI
-//! document. `--check` writes nothing and fails on the first difference, so that CI notices a type
+//! What is generated from the code and committed: the CustomResourceDefinitions, their fields as a page, and the
+//! OpenAPI document. `--check` writes nothing and fails on the first difference, so that CI notices a type
 //! that was changed without its YAML.
 
 use std::fs;
@@ -59,6 +59,7 @@ fn generate() -> Result<Vec<Generated>> {
     let openapi = lanekeeper_query_service::openapi_document();
     let text = openapi.to_pretty_json().context("the OpenAPI document cannot be written")?;
     generated.push(Generated { path: "docs/openapi.json".to_owned(), text: format!("{text}\n") });
+    generated.push(Generated { path: "docs/reference.md".to_owned(), text: crate::reference::page() });
     Ok(generated)
 }
 

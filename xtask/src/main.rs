@@ -9,6 +9,7 @@ mod codegen;
 mod guards;
 mod no_leak;
 mod rbac_used;
+mod reference;
 mod sources;
 mod tidy;
 
