@@ -82,6 +82,19 @@ impl Journal {
         lock(&self.entries).acknowledged.len()
     }
 
+    /// Waits until a save was refused with `code`.
+    pub(crate) async fn refused(&self, code: &str, within: Duration) -> Result<()> {
+        crate::wait::until(&format!("a save refused with {code}"), within, || async move {
+            let refusals = lock(&self.entries).refusals.clone();
+            Ok(if refusals.keys().any(|refusal| refusal.contains(code)) {
+                crate::wait::Seen::Yes(())
+            } else {
+                crate::wait::Seen::NotYet(format!("refusals {refusals:?}"))
+            })
+        })
+        .await
+    }
+
     /// Waits for `more` further acknowledgements: proof that writing goes on.
     pub(crate) async fn progress(&self, more: usize, within: Duration) -> Result<()> {
         let goal = self.acknowledged() + more;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
 
 use crate::shell;
 
@@ -59,9 +60,26 @@ impl Node {
     }
 
     /// Sends a signal to a part, such as `kube-apiserver`.
-    #[expect(dead_code, reason = "the campaign of faults that comes next stops parts with it")]
     pub(crate) async fn signal(&self, part: &str, signal: &str) -> Result<()> {
         self.call(["signal", part, signal], SHORT).await.map(drop)
+    }
+
+    /// Sends a signal to every process of a pod: those in its cgroup, which the host sees as its own.
+    pub(crate) fn signal_pod(&self, uid: &str, signal: Signal) -> Result<()> {
+        // As the two cgroup drivers write it.
+        let names = [uid.to_owned(), uid.replace('-', "_")];
+        let mut signalled = 0_usize;
+        for entry in std::fs::read_dir("/proc").context("read /proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+            // One that has ended meanwhile is in none.
+            let groups = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+            if names.iter().any(|name| groups.contains(name)) {
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).context("signal a process of a pod")?;
+                signalled += 1;
+            }
+        }
+        ensure!(signalled > 0, "no process of the pod with UID {uid} is seen from here");
+        Ok(())
     }
 
     async fn call<const N: usize>(&self, arguments: [&str; N], within: Duration) -> Result<String> {

@@ -7,12 +7,18 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::wait::{Seen, until};
+use crate::world::World;
 
 /// This machine, as pods see it (tests/cluster/cluster).
 const HOST: &str = "10.89.255.1";
+/// Holds the key that the operator gives to Qdrant.
+pub(crate) const SECRET: &str = "lanekeeper-qdrant";
 const PROGRAM: &str = "lanekeeper-test-qdrant";
 
 /// A running server. Dropping it kills it; what it stored stays in its folder.
@@ -77,6 +83,15 @@ impl Qdrant {
         })
         .await
     }
+}
+
+/// Makes the Secret that holds the key, or makes it anew.
+pub(crate) async fn put_key(world: &World, key: &str) -> Result<()> {
+    let secrets = world.system::<Secret>();
+    let _ = secrets.delete(SECRET, &DeleteParams::default()).await;
+    let secret = json!({"metadata": {"name": SECRET}, "stringData": {"api-key": key}});
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+    Ok(())
 }
 
 /// A port that is free now.

@@ -3,6 +3,7 @@
 mod chart_render;
 mod chart_test;
 mod control;
+mod faults;
 mod kubectl_lane;
 mod o01_namespace;
 mod o02_uninstall;
@@ -48,6 +49,7 @@ pub(crate) const ALL: &[Case] = &[
     case!("O26", "o26_a_store_killed_under_load_loses_nothing", Product, o26_force_delete::run),
     case!("O27", "o27_restarts_under_load_leave_the_chain_whole", Product, o27_restarts::run),
     case!("O31", "o31_a_new_qdrant_key_is_picked_up", OwnCluster, o31_qdrant_key::run),
+    case!("faults", "what_goes_away_and_comes_back_costs_no_acknowledged_save", OwnCluster, faults::run),
     case!("O4", "o04_an_idle_lane_costs_no_write", Product, o04_idle::run),
     case!("O2", "o02_an_uninstall_in_between_loses_nothing", Product, o02_uninstall::run),
 ];

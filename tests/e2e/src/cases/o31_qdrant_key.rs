@@ -8,18 +8,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
 use crate::api::Caller;
 use crate::chart;
 use crate::journal::Journal;
 use crate::lanes::{condition_of, in_words, personal, with};
-use crate::qdrant::Qdrant;
+use crate::qdrant::{Qdrant, SECRET, put_key};
 use crate::wait::{Seen, until};
 use crate::world::World;
-
-const SECRET: &str = "lanekeeper-qdrant";
 
 pub(super) async fn run(world: &World) -> Result<()> {
     let folder = world.scratch.join("qdrant");
@@ -85,14 +83,6 @@ async fn steps(world: &World, space: &str, qdrant: &mut Qdrant) -> Result<()> {
     ensure!(failed.is_empty(), "{} of {asked} recalls failed: {:?}", failed.len(), failed.first());
     ensure!(asked > 20 && audit.acknowledged >= 30, "too little was asked: {asked} recalls, {audit:?}");
     ensure!(uids(world, space).await? == pods, "a pod was restarted");
-    Ok(())
-}
-
-async fn put_key(world: &World, key: &str) -> Result<()> {
-    let secrets = world.system::<Secret>();
-    let _ = secrets.delete(SECRET, &DeleteParams::default()).await;
-    let secret = json!({"metadata": {"name": SECRET}, "stringData": {"api-key": key}});
-    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
     Ok(())
 }
 
