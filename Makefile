@@ -5,7 +5,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 KILLS ?= 200
 SEED ?= 0
 
-.PHONY: help setup build all model demo run test check deny guards codegen crash bench bench-check e2e cluster-up cluster-down
+.PHONY: help setup build all model demo run test check deny guards codegen crash bench bench-check bench-cluster e2e cluster-up cluster-down
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,10 @@ bench: all ## Benchmarks: target/bench.json and docs/benchmarks.md
 
 bench-check: all ## Fails under 0.8 of the recorded ratios
 	$(TARGET_DIR)/debug/bench --check
+
+bench-cluster: all ## A thousand lanes and restarts on a real cluster: docs/benchmarks-cluster.md (20 minutes)
+	$(TARGET_DIR)/debug/lanekeeper model fetch
+	env -u KUBECONFIG -u ONLY $(TARGET_DIR)/debug/e2e --bench
 
 cluster-up: ## Boot a Kubernetes node for tests (root, Go; the first time builds it); prints its kubeconfig
 	tests/cluster/cluster up

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::node::Node;
 use crate::world::World;
-use crate::{Run, cases, chart, evidence, image};
+use crate::{Run, bench, cases, chart, evidence, image};
 
 /// What a case runs.
 pub(crate) type Steps = for<'a> fn(&'a World) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
@@ -58,9 +58,15 @@ pub(crate) async fn run(arguments: Run) -> Result<bool> {
             return Err(error);
         }
     };
-    println!("running {} cases", chosen.len());
+    let work = async {
+        if arguments.bench {
+            return bench::run(&world).await.map(|()| true);
+        }
+        println!("running {} cases", chosen.len());
+        all(&world, &chosen, arguments.keep).await
+    };
     let outcome = tokio::select! {
-        outcome = all(&world, &chosen, arguments.keep) => outcome,
+        outcome = work => outcome,
         () = interrupted() => Err(anyhow::anyhow!("interrupted")),
     };
     // For `cargo xtask rbac-used`, which runs when the cluster is gone.

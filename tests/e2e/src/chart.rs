@@ -47,7 +47,10 @@ pub(crate) async fn install(world: &World, values: &Value) -> Result<()> {
         "--kubeconfig".as_ref(),
         world.kubeconfig.as_os_str(),
     ];
-    shell::run(&world.helm, arguments, WAIT).await.map(drop)
+    // A case may have changed a field by hand (O11 gives the operator a bad image): the chart's value counts again.
+    // Only of our own helm: an older one has no such word.
+    let ours: &[&std::ffi::OsStr] = if world.node.is_some() { &["--force-conflicts".as_ref()] } else { &[] };
+    shell::run(&world.helm, arguments.iter().chain(ours), WAIT).await.map(drop)
 }
 
 /// Uninstalls, and waits for what goes with it.

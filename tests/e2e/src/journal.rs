@@ -82,10 +82,15 @@ impl Journal {
         lock(&self.entries).acknowledged.len()
     }
 
+    /// What went wrong so far, by code.
+    pub(crate) fn refusals(&self) -> BTreeMap<String, usize> {
+        lock(&self.entries).refusals.clone()
+    }
+
     /// Waits until a save was refused with `code`.
     pub(crate) async fn refused(&self, code: &str, within: Duration) -> Result<()> {
         crate::wait::until(&format!("a save refused with {code}"), within, || async move {
-            let refusals = lock(&self.entries).refusals.clone();
+            let refusals = self.refusals();
             Ok(if refusals.keys().any(|refusal| refusal.contains(code)) {
                 crate::wait::Seen::Yes(())
             } else {
@@ -100,7 +105,7 @@ impl Journal {
         let goal = self.acknowledged() + more;
         crate::wait::until(&format!("{more} more acknowledged saves"), within, || async move {
             let now = self.acknowledged();
-            let refusals = lock(&self.entries).refusals.clone();
+            let refusals = self.refusals();
             Ok(if now >= goal {
                 crate::wait::Seen::Yes(())
             } else {

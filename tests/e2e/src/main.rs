@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program speaks through both")]
 
 mod api;
+mod bench;
 mod case;
 mod cases;
 mod chart;
@@ -54,6 +55,9 @@ struct Run {
     /// Say which cases there are, and run none.
     #[arg(long)]
     list: bool,
+    /// Measure instead of judge, and write docs/benchmarks-cluster.md.
+    #[arg(long, conflicts_with_all = ["only", "list", "kubeconfig"])]
+    bench: bool,
     /// Leave the cluster up, and what failed cases made in it.
     #[arg(long, env = "KEEP")]
     keep: bool,

@@ -10,6 +10,11 @@ use crate::world::World;
 impl World {
     /// The sum over all replicas and labels of a counter of the operator.
     pub(crate) async fn operator_counter(&self, name: &str) -> Result<f64> {
+        self.operator_counter_of(name, "").await
+    }
+
+    /// The same over the series that have this label, written as Prometheus writes it.
+    pub(crate) async fn operator_counter_of(&self, name: &str, label: &str) -> Result<f64> {
         let selector = ListParams::default().labels("app.kubernetes.io/name=lanekeeper-operator");
         let pods = self.system::<Pod>().list(&selector).await?.items;
         let mut sum = None;
@@ -21,6 +26,9 @@ impl World {
             for line in text.lines().filter(|line| !line.starts_with('#')) {
                 let (series, value) = line.rsplit_once(' ').unwrap_or((line, ""));
                 let found = series.split('{').next().unwrap_or(series);
+                if !series.contains(label) {
+                    continue;
+                }
                 if found == name || found == format!("lanekeeper_{name}") || found.ends_with(&format!("_{name}")) {
                     *sum.get_or_insert(0.0) +=
                         value.parse::<f64>().with_context(|| format!("the value of {series}"))?;

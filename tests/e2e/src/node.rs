@@ -64,22 +64,30 @@ impl Node {
         self.call(["signal", part, signal], SHORT).await.map(drop)
     }
 
-    /// Sends a signal to every process of a pod: those in its cgroup, which the host sees as its own.
+    /// Sends a signal to every process of a pod.
     pub(crate) fn signal_pod(&self, uid: &str, signal: Signal) -> Result<()> {
+        for pid in self.processes_of(uid)? {
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).context("signal a process of a pod")?;
+        }
+        Ok(())
+    }
+
+    /// The processes of a pod: those in its cgroup, which the host sees as its own. At least one.
+    #[expect(clippy::unused_self, reason = "only of a cluster that runs on this machine")]
+    pub(crate) fn processes_of(&self, uid: &str) -> Result<Vec<i32>> {
         // As the two cgroup drivers write it.
         let names = [uid.to_owned(), uid.replace('-', "_")];
-        let mut signalled = 0_usize;
+        let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").context("read /proc")?.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
             // One that has ended meanwhile is in none.
             let groups = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
             if names.iter().any(|name| groups.contains(name)) {
-                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).context("signal a process of a pod")?;
-                signalled += 1;
+                found.push(pid);
             }
         }
-        ensure!(signalled > 0, "no process of the pod with UID {uid} is seen from here");
-        Ok(())
+        ensure!(!found.is_empty(), "no process of the pod with UID {uid} is seen from here");
+        Ok(found)
     }
 
     async fn call<const N: usize>(&self, arguments: [&str; N], within: Duration) -> Result<String> {
