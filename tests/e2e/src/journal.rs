@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::api::Caller;
@@ -170,5 +171,39 @@ async fn write(caller: &Caller, lane: &str, session: &str, text: &str, entries: 
         };
         *lock(entries).refusals.entry(refusal).or_default() += 1;
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Recalls without end, until told.
+pub(crate) struct Recalls {
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<(usize, Vec<String>)>,
+}
+
+impl Recalls {
+    /// Starts one that asks `question`, ten times a second at most.
+    pub(crate) fn start(caller: &Arc<Caller>, lane: &str, question: &'static str) -> Self {
+        let (stop, caller, lane) = (Arc::new(AtomicBool::new(false)), Arc::clone(caller), lane.to_owned());
+        let told = Arc::clone(&stop);
+        let task = tokio::spawn(async move {
+            let (mut asked, mut failed) = (0, Vec::new());
+            while !told.load(Ordering::Relaxed) {
+                asked += 1;
+                match caller.recall(question, json!({"lanes": [lane]})).await {
+                    Ok(answer) if answer.status == 200 => {}
+                    Ok(answer) => failed.push(format!("{} {}", answer.status, answer.body)),
+                    Err(error) => failed.push(format!("{error:#}")),
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            (asked, failed)
+        });
+        Self { stop, task }
+    }
+
+    /// How many were asked, and what went wrong with which.
+    pub(crate) async fn end(self) -> Result<(usize, Vec<String>)> {
+        self.stop.store(true, Ordering::Relaxed);
+        Ok(self.task.await?)
     }
 }

@@ -12,6 +12,7 @@ mod o06_storage;
 mod o08_embedder;
 mod o10_names;
 mod o11_image;
+mod o12_upgrade;
 mod o15_unknown_embedder;
 mod o17_quota;
 mod o18_gpu;
@@ -44,6 +45,7 @@ pub(crate) const ALL: &[Case] = &[
     case!("O23", "o23_two_claims_end_with_one_writer", Product, o23_double_claim::run),
     case!("O17", "o17_a_quota_is_named_and_its_end_noticed", Product, o17_quota::run),
     case!("O18", "o18_the_reason_a_gpu_is_missing_is_named", OwnCluster, o18_gpu::run),
+    case!("O12", "o12_an_upgrade_moves_no_store_and_fails_no_request", Product, o12_upgrade::run),
     case!("O11", "o11_a_bad_image_heals_by_itself", Product, o11_image::run),
     case!("O15", "o15_an_unknown_embedder_is_asked_for_less_and_less", Product, o15_unknown_embedder::run),
     case!("O26", "o26_a_store_killed_under_load_loses_nothing", Product, o26_force_delete::run),

@@ -2,7 +2,6 @@
 //! no failed recall (text only while the key is refused, and coverage says so), picked up without a restart.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::api::Caller;
 use crate::chart;
-use crate::journal::Journal;
+use crate::journal::{Journal, Recalls};
 use crate::lanes::{condition_of, in_words, personal, with};
 use crate::qdrant::{Qdrant, SECRET, put_key};
 use crate::wait::{Seen, until};
@@ -46,7 +45,7 @@ async fn steps(world: &World, space: &str, qdrant: &mut Qdrant) -> Result<()> {
     let pods = uids(world, space).await?;
 
     let journal = Journal::paced(&caller, &lane, 2, Duration::from_millis(100));
-    let recalls = Recalls::start(&caller, &lane);
+    let recalls = Recalls::start(&caller, &lane, "what does the pump draw");
     journal.progress(10, Duration::from_secs(60)).await?;
     world.system::<Secret>().delete(SECRET, &DeleteParams::default()).await?;
     qdrant.restart("second-key-of-this-run").await?;
@@ -111,36 +110,4 @@ async fn uids(world: &World, space: &str) -> Result<Vec<(String, i32)>> {
     }
     found.sort();
     Ok(found)
-}
-
-/// Recalls without end, until told.
-struct Recalls {
-    stop: Arc<AtomicBool>,
-    task: tokio::task::JoinHandle<(usize, Vec<String>)>,
-}
-
-impl Recalls {
-    fn start(caller: &Arc<Caller>, lane: &str) -> Self {
-        let (stop, caller, lane) = (Arc::new(AtomicBool::new(false)), Arc::clone(caller), lane.to_owned());
-        let told = Arc::clone(&stop);
-        let task = tokio::spawn(async move {
-            let (mut asked, mut failed) = (0, Vec::new());
-            while !told.load(Ordering::Relaxed) {
-                asked += 1;
-                match caller.recall("what does the pump draw", json!({"lanes": [lane]})).await {
-                    Ok(answer) if answer.status == 200 => {}
-                    Ok(answer) => failed.push(format!("{} {}", answer.status, answer.body)),
-                    Err(error) => failed.push(format!("{error:#}")),
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            (asked, failed)
-        });
-        Self { stop, task }
-    }
-
-    async fn end(self) -> Result<(usize, Vec<String>)> {
-        self.stop.store(true, Ordering::Relaxed);
-        Ok(self.task.await?)
-    }
 }
